@@ -217,7 +217,7 @@ pub mod io {
     #[doc(hidden)]
     pub use crate::data::{
         Clash, FileId, FileSet, Foreign, NamedFile, NpyField, NpyFields, NpyRecord, folder_state, foreign_format,
-        is_store, mapped_path, remove_unfinished_outputs,
+        is_store, is_url, length_and_head, mapped_path, remove_unfinished_outputs, url_state,
     };
     pub use crate::error::ColumnError;
 }

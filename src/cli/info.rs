@@ -7,11 +7,9 @@ mod store;
 mod table;
 
 use std::fmt::Write;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use overshot::io::{NamedFile, NpyFields, ReadMode, StoredArray};
+use overshot::io::{NamedFile, NpyFields, ReadMode, StoredArray, length_and_head};
 use overshot::{DeviceChoice, Engine, Error, units};
 use serde::Serialize;
 
@@ -81,8 +79,10 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     }
     // The library reports the errors below.
     let first = paths.first().unwrap_or(&file.path);
-    let head = head(first).unwrap_or_default();
-    info.file_bytes = paths.iter().try_fold(0u64, |sum, path| Some(sum.saturating_add(length(path).ok()?)));
+    let (first_bytes, head) = length_and_head(first, NpyFields::MAX_LEN).ok().unzip();
+    let head = head.unwrap_or_default();
+    let lengths = paths.iter().skip(1).map(|path| length_and_head(path, 0).ok().map(|(bytes, _)| bytes));
+    info.file_bytes = lengths.fold(first_bytes, |sum, bytes| Some(sum?.saturating_add(bytes?)));
     // What cannot be opened is reported below.
     if !file.is_raw
         && file.member.is_none()
@@ -154,21 +154,6 @@ fn problem_of(error: Error, own: &Path) -> String {
 
 fn engine(device: &DeviceChoice) -> Result<Engine> {
     Ok(Engine::builder().device(device.clone()).build()?)
-}
-
-/// Returns the length of a regular file.
-fn length(path: &Path) -> std::io::Result<u64> {
-    let metadata = std::fs::metadata(path)?;
-    if metadata.is_file() { Ok(metadata.len()) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
-}
-
-/// Reads the start of a regular file.
-fn head(path: &Path) -> std::io::Result<Vec<u8>> {
-    // Opening a pipe would wait for a writer.
-    length(path)?;
-    let mut head = Vec::new();
-    File::open(path)?.take(NpyFields::MAX_LEN).read_to_end(&mut head)?;
-    Ok(head)
 }
 
 impl Info {

@@ -1,13 +1,19 @@
 //! Files that are open, their names, and their errors.
 
+#[cfg(feature = "remote")]
+use super::remote::RemoteObject;
 use super::signal_list::{Entry, SignalList};
+use super::storage::{Storage, read_error};
+use super::url::is_url;
+#[cfg(not(feature = "remote"))]
+use super::url::refused;
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 use std::sync::Arc;
@@ -71,10 +77,20 @@ pub(super) fn version_of(file: &File) -> Option<u128> {
     Some((u128::from(modified as u64) << 64) | u128::from(metadata.len()))
 }
 
+/// Returns the length of a file in bytes, and its first `n` bytes, or all of a shorter one.
+///
+/// # Errors
+/// Returns an error if the path is not that of a regular file or of an object, or it cannot be read.
+#[doc(hidden)]
+pub fn length_and_head(path: &Path, n: u64) -> Result<(u64, Vec<u8>)> {
+    let opened = Opened::new(path)?;
+    Ok((opened.len, opened.head(n)?))
+}
+
 /// A file opened for reading, before its format is known.
 pub(super) struct Opened {
     pub path: PathBuf,
-    pub file: File,
+    pub storage: Storage,
     /// Where it begins: at 0, or at the place of a file in an archive.
     pub start: u64,
     /// The length of the file in bytes.
@@ -82,8 +98,12 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens a regular file. Other kinds are refused: the rows of a pipe cannot be read in any order.
+    /// Opens a regular file, or the object of a URL. Other kinds are refused: the rows of a pipe cannot be read in any
+    /// order.
     pub(super) fn new(path: &Path) -> Result<Self> {
+        if is_url(path) {
+            return Opened::of_url(path);
+        }
         let cannot = |e: io::Error| {
             let remedy = match e.kind() {
                 io::ErrorKind::NotFound => "check the path",
@@ -102,33 +122,53 @@ impl Opened {
         }
         let file = File::open(path).map_err(cannot)?;
         let len = file.metadata().map_err(cannot)?.len();
-        Ok(Opened { path: path.into(), file, start: 0, len })
+        Ok(Opened { path: path.into(), storage: Storage::Disk(file), start: 0, len })
+    }
+
+    #[cfg(feature = "remote")]
+    fn of_url(url: &Path) -> Result<Self> {
+        let object = RemoteObject::open(url)?;
+        let len = object.len();
+        Ok(Opened { path: url.into(), storage: Storage::Remote(object), start: 0, len })
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn of_url(url: &Path) -> Result<Self> {
+        refused(url)
     }
 
     /// Reads `n` bytes at the start of the file, or all of a shorter file.
     pub(super) fn head(&self, n: u64) -> Result<Vec<u8>> {
         let n = usize::try_from(n.min(self.len)).unwrap_or(usize::MAX);
         let mut head = vec![0; n];
-        let cannot = |e| io_error(&self.path, "cannot be read", "check the disk", e);
-        self.read_at(&mut head, 0).map_err(cannot)?;
+        self.read_at(&mut head, 0).map_err(|e| read_error(&self.path, e))?;
         Ok(head)
     }
 
     /// See [`Source::version`](super::Source::version).
     #[cfg(any(feature = "arrow", feature = "parquet"))]
     pub(super) fn version(&self) -> Option<u128> {
-        version_of(&self.file)
+        self.storage.version()
     }
 
     /// Returns what reads the file from an offset on, to its end.
     #[cfg(any(feature = "arrow", feature = "parquet"))]
     pub(super) fn from(file: &Arc<Opened>, at: u64) -> OpenedFrom {
-        OpenedFrom { file: file.clone(), at }
+        OpenedFrom { file: file.clone(), at, end: file.len }
+    }
+
+    /// Returns how many bytes should be read at once, of some that are read one after the other: `usual` of a file on a
+    /// disk, and more of a server, which takes a long time to begin an answer.
+    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    pub(super) fn step(&self, usual: usize) -> usize {
+        /// As many bytes arrive while a server begins some answers.
+        const REMOTE: usize = 4 << 20;
+        if self.storage.file().is_some() { usual } else { REMOTE }
     }
 
     /// Fills `dst` with the bytes at an offset.
     pub(super) fn read_at(&self, dst: &mut [u8], at: u64) -> io::Result<()> {
-        self.file.read_exact_at(dst, self.start + at)
+        self.storage.read_at(dst, self.start + at)
     }
 }
 
@@ -137,12 +177,22 @@ impl Opened {
 pub(super) struct OpenedFrom {
     file: Arc<Opened>,
     at: u64,
+    end: u64,
+}
+
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+impl OpenedFrom {
+    /// Returns what reads no further than to this offset.
+    #[cfg(feature = "arrow")]
+    pub(super) fn up_to(self, end: u64) -> OpenedFrom {
+        OpenedFrom { end: self.end.min(end), ..self }
+    }
 }
 
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 impl Read for OpenedFrom {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.file.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let len = buf.len().min(left);
         self.file.read_at(&mut buf[..len], self.at)?;
         self.at += len as u64;

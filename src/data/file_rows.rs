@@ -2,17 +2,16 @@
 //! order.
 
 use super::direct::{Direct, is_cached, memory};
-use super::file::{Opened, announce_map, io_error, version_of};
+use super::file::{Opened, announce_map};
 use super::fortran::Fortran;
 use super::memory::map_file;
 use super::signal_list::Entry;
+use super::storage::{Storage, read_error};
 use super::{Dtype, Memory, ReadMode};
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use std::cell::RefCell;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Files larger than 1/`LARGE` of the machine's memory do not stay in the page cache. Rows of them that are not
@@ -69,7 +68,7 @@ pub(super) struct FileRows {
     pub path: PathBuf,
     pub dtype: Dtype,
     pub rows: u64,
-    file: File,
+    storage: Storage,
     place: Place,
     /// The order in which the rows are stored, unless it is theirs. There is one piece then.
     order: Option<Fortran>,
@@ -84,21 +83,27 @@ pub(super) struct FileRows {
 impl FileRows {
     /// The `rows` rows at `place` in the opened file. `len` is the length of the file, which contains them.
     pub(super) fn new(opened: Opened, dtype: Dtype, rows: u64, place: Place, reading: ReadMode) -> Self {
-        let Opened { path, file, start, len } = opened;
+        let Opened { path, storage, start, len } = opened;
         let is_whole = place.end(rows, dtype) <= len;
         debug_assert!(is_whole, "{} has fewer rows", path.display());
         let pieces = place.pieces.into_iter().map(|piece| Piece { at: start + piece.at, ..piece }).collect();
         let place = Place { pieces, ..place };
         let is_direct = reading == ReadMode::Direct;
-        let direct = if is_direct || len > memory() / LARGE { Direct::open(&path, &file) } else { None };
+        let file = storage.file();
+        let direct = file.filter(|_| is_direct || len > memory() / LARGE).and_then(|file| Direct::open(&path, file));
         let mut notes = Vec::new();
-        if is_direct && rows > 0 && direct.is_none() {
+        if is_direct && file.is_none() {
+            notes.push("is not read with direct I/O, because it is on a server");
+        } else if is_direct && rows > 0 && direct.is_none() {
             notes.push("cannot be read with direct I/O here, so it is read through the page cache");
+        }
+        if !storage.has_version() {
+            notes.push("is on a server that does not say when a file changes, so a change may not be noticed");
         }
         if place.stride != dtype.size() as u64 {
             notes.push("holds records, of which a field is gathered; a file of the field alone is read faster");
         }
-        FileRows { path, dtype, rows, file, place, order: None, map: None, direct, is_direct, notes }
+        FileRows { path, dtype, rows, storage, place, order: None, map: None, direct, is_direct, notes }
     }
 
     /// Returns the rows as those of an array of this shape that is stored in Fortran order. The shape has as many
@@ -120,8 +125,9 @@ impl FileRows {
     /// Nobody may write to the file or truncate it while this value exists.
     pub(super) unsafe fn mapped(mut self) -> Self {
         let end = self.place.end(self.rows, self.dtype);
+        let Some(file) = self.storage.file() else { return self };
         // SAFETY: the caller upholds the contract; the file is as long as its rows, as `new` requires.
-        let map = unsafe { map_file(&self.file, end) };
+        let map = unsafe { map_file(file, end) };
         if self.rows > 0 && map.is_none() {
             self.notes.push("cannot be memory-mapped here, so it is read with system calls, which is slower");
         }
@@ -135,7 +141,7 @@ impl FileRows {
     /// Reads the rows as some of a dataset of this many bytes, which may be too large for the page cache.
     pub(super) fn among(mut self, bytes: u64) -> Self {
         if self.direct.is_none() && bytes > memory() / LARGE {
-            self.direct = Direct::open(&self.path, &self.file);
+            self.direct = self.storage.file().and_then(|file| Direct::open(&self.path, file));
         }
         self
     }
@@ -163,7 +169,7 @@ impl FileRows {
                 let remedy = "do not change a file while it is read";
                 Error::file(&self.path, format!("it became shorter than {} rows", self.rows), remedy)
             }
-            _ => io_error(&self.path, "cannot be read", "check the disk", e),
+            _ => read_error(&self.path, e),
         };
         let direct = self.direct.as_ref().filter(|_| !self.is_cached(first, dst.len() as u64 / size));
         let read = |at: u64, stride: u64, dst: &mut [u8]| self.read_stored(at, stride, dst, direct);
@@ -192,7 +198,7 @@ impl FileRows {
     fn read_stored(&self, at: u64, stride: u64, dst: &mut [u8], direct: Option<&Direct>) -> io::Result<()> {
         let read = |at: u64, dst: &mut [u8]| match direct {
             Some(direct) => direct.read(at, dst),
-            None => self.file.read_exact_at(dst, at),
+            None => self.storage.read_at(dst, at),
         };
         let is_adjacent = stride == self.dtype.size() as u64;
         match self.map.as_ref().filter(|_| direct.is_none()) {
@@ -228,17 +234,17 @@ impl FileRows {
 
     /// Returns whether the rows can be read without a disk. An estimate is enough here.
     pub(super) fn is_cached(&self, first: u64, rows: u64) -> bool {
-        match &self.direct {
-            None => true,
-            Some(_) if self.is_direct => false,
-            Some(_) => {
+        match (&self.direct, self.storage.file()) {
+            (None, _) | (_, None) => true,
+            (Some(_), _) if self.is_direct => false,
+            (Some(_), Some(file)) => {
                 let (first, rows) = match &self.order {
                     None => (first, rows),
                     // Each column has some of these rows, so a few columns are looked at.
                     Some(order) => (order.index_of(first), self.rows - order.index_of(first)),
                 };
                 let mut parts = self.place.parts(first, rows);
-                parts.all(|(at, rows)| is_cached(&self.file, at, rows * self.place.stride))
+                parts.all(|(at, rows)| is_cached(file, at, rows * self.place.stride))
             }
         }
     }
@@ -250,7 +256,7 @@ impl FileRows {
 
     /// See [`Source::version`](super::Source::version).
     pub(super) fn version(&self) -> Option<u128> {
-        version_of(&self.file)
+        self.storage.version()
     }
 
     /// Returns why the file is not read as requested.

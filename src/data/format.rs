@@ -10,6 +10,7 @@ use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::npz::{self, is_npz};
 use super::pattern::{finds, is_store, several, with_files_to_come};
 use super::table_file::TableFormat;
+use super::url::{is_url, no_output};
 use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode};
 use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::OsStr;
@@ -100,6 +101,9 @@ fn named(
 /// Returns an error if the name belongs to another format. [`Raw::create`] accepts any name.
 pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<NewFile> {
     let path = path.as_ref();
+    if is_url(path) {
+        return Err(no_output(path));
+    }
     if is_npy(path) {
         return Ok(with(Npy::create(path), dtype));
     }
@@ -144,9 +148,8 @@ fn refuse_places(path: &Path) -> Result<()> {
     if bytes == b"-" {
         return refused("standard input and output cannot be used", "name a file; for a file called '-', write ./-");
     }
-    let scheme = bytes.windows(3).position(|part| part == b"://").map(|end| &bytes[..end]);
-    if scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.iter().all(u8::is_ascii_alphanumeric)) {
-        return refused("is a URL, not a file", "copy the data to a disk first, or mount it");
+    if is_url(path) {
+        return Ok(());
     }
     if ends_with_slash(path) && !path.is_dir() {
         return refused("ends with '/', as the path of a directory does", "name a file");
@@ -259,12 +262,12 @@ impl NamedFile {
     /// Opens the file, or one of several, at this path.
     fn dataset(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
         let (field, member) = (self.field.as_deref(), self.member.as_deref());
-        let raw = |dtype| match field {
+        let raw = |opened, dtype| match field {
             Some(field) => Err(no_field(path, field)),
-            None => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
+            None => Raw::of(opened, dtype, reading).map(Dataset::Raw),
         };
         if let Some(dtype) = self.raw_dtype() {
-            return raw(dtype);
+            return raw(Opened::new(path)?, dtype);
         }
         #[cfg(feature = "zarr")]
         if Zarr::is_at(path) {
@@ -291,7 +294,7 @@ impl NamedFile {
         }
         match (foreign_format(path, &head), self.dtype) {
             (Some(foreign), _) => Err(not_raw(path, foreign)),
-            (None, Some(dtype)) => raw(dtype),
+            (None, Some(dtype)) => raw(opened, dtype),
             (None, None) => Err(JobError::MissingDtype { path: path.into() }.into()),
         }
     }

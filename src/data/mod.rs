@@ -58,6 +58,8 @@ mod past_cache;
 mod pattern;
 mod raw;
 mod raw_array;
+#[cfg(feature = "remote")]
+mod remote;
 mod replaced_file;
 mod rights;
 mod shards;
@@ -67,6 +69,7 @@ mod sink;
 mod slice;
 mod source;
 mod stamp;
+mod storage;
 mod stored_array;
 mod table_file;
 #[cfg(feature = "arrow")]
@@ -75,6 +78,7 @@ mod temporary;
 #[cfg(test)]
 mod tests;
 mod unfinished_file;
+mod url;
 #[cfg(feature = "zarr")]
 mod zarr;
 
@@ -83,7 +87,7 @@ pub use array_value::ArrayValue;
 pub use arrow::Arrow;
 pub use blocks::Blocks;
 pub use dtype::{Dtype, Element, Scalar};
-pub use file::{ReadMode, mapped_path};
+pub use file::{ReadMode, length_and_head, mapped_path};
 pub use folder_state::folder_state;
 pub use foreign_format::{Foreign, foreign_format};
 pub use format::{NamedFile, create, map, open, open_with};
@@ -105,6 +109,7 @@ pub use source::{Input, Source};
 pub use stored_array::StoredArray;
 pub use table_file::{TableColumn, TableFile};
 pub use temporary::remove_unfinished_outputs;
+pub use url::{is_url, url_state};
 #[cfg(feature = "zarr")]
 pub use zarr::Zarr;
 

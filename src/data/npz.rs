@@ -3,10 +3,10 @@
 //! <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT> is the format. Members that are stored, as
 //! `numpy.savez` writes them, are read in place in the archive. Their checksums are not compared.
 
-use super::file::{Opened, io_error};
+use super::file::Opened;
+use super::storage::read_error;
 use super::table_file;
 use crate::error::{Error, Result};
-use std::io;
 use std::path::Path;
 
 /// The end of an archive has at most this many bytes: a record, a comment, and the locator of the larger record.
@@ -155,8 +155,7 @@ fn bytes(archive: &Opened, at: u64, len: u64) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-    let cannot = |e: io::Error| io_error(&archive.path, "cannot be read", "check the disk", e);
-    archive.read_at(&mut bytes, at).map_err(cannot)?;
+    archive.read_at(&mut bytes, at).map_err(|e| read_error(&archive.path, e))?;
     Ok(Some(bytes))
 }
 

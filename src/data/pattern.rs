@@ -1,6 +1,7 @@
 //! Names that stand for several files: a folder, or a pattern such as `part-*.npy`.
 
 use super::file::{io_error, too_many_open};
+use super::url::is_url;
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -16,6 +17,9 @@ use std::path::{Component, Path, PathBuf};
 /// # Errors
 /// If a folder cannot be read or has no file, or no file has a name of the pattern.
 pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
+    if is_url(name) {
+        return of_url(name);
+    }
     let mut found = match fs::metadata(name) {
         Ok(metadata) if metadata.is_dir() && !is_store(name) => match entries(name)? {
             found if found.is_empty() => return Err(Error::file(name, "is a folder without files", "check the path")),
@@ -33,6 +37,16 @@ pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
     Ok(Some(found))
 }
 
+#[cfg(feature = "remote")]
+fn of_url(url: &Path) -> Result<Option<Vec<PathBuf>>> {
+    if is_store(url) { Ok(None) } else { super::remote::several(url) }
+}
+
+#[cfg(not(feature = "remote"))]
+fn of_url(url: &Path) -> Result<Option<Vec<PathBuf>>> {
+    super::url::refused(url)
+}
+
 /// Returns whether a folder is one dataset.
 pub fn is_store(_folder: &Path) -> bool {
     #[cfg(feature = "zarr")]
@@ -46,7 +60,7 @@ pub fn is_store(_folder: &Path) -> bool {
 pub(super) fn with_files_to_come(name: &Path, to_come: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = match several(name) {
         Ok(Some(found)) => found,
-        Ok(None) if name.exists() => vec![name.into()],
+        Ok(None) if is_url(name) || name.exists() => vec![name.into()],
         _ => Vec::new(),
     };
     found.extend(to_come.iter().filter_map(|file| finds(name, file)));
@@ -58,6 +72,9 @@ pub(super) fn with_files_to_come(name: &Path, to_come: &[PathBuf]) -> Vec<PathBu
 /// Returns the path by which a name finds a file, whether the file exists or not; `None` if it does not stand for that
 /// file. Folders are compared by the places that they lead to; the path is in the words of the name.
 pub(super) fn finds(name: &Path, file: &Path) -> Option<PathBuf> {
+    if is_url(name) || is_url(file) {
+        return None;
+    }
     let own = file.file_name()?;
     let target = resolved(folder(file))?;
     let is_same = |path: &Path| path.file_name() == Some(own) && resolved(folder(path)).as_ref() == Some(&target);
@@ -122,7 +139,7 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 }
 
 /// Returns whether a name has a character of patterns: `*`, `?` or `[`.
-fn is_pattern(name: &Path) -> bool {
+pub(super) fn is_pattern(name: &Path) -> bool {
     name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
 }
 
@@ -155,7 +172,7 @@ fn expand(pattern: &Path) -> Result<Vec<PathBuf>> {
 
 /// Returns whether a name is hidden: it begins with a dot, or with `_` and has no ending, by which programs that write
 /// tables in folders mark what is no data (`_SUCCESS`).
-fn is_hidden(name: &OsStr) -> bool {
+pub(super) fn is_hidden(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.starts_with(b".") || (name.starts_with(b"_") && !name.contains(&b'.'))
 }
@@ -178,7 +195,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the characters of a name; bytes that are not UTF-8 have numbers that no character has.
-fn symbols(name: &OsStr) -> Vec<u32> {
+pub(super) fn symbols(name: &OsStr) -> Vec<u32> {
     let chunks = name.as_bytes().utf8_chunks();
     let of_chunk = |chunk: std::str::Utf8Chunk<'_>| {
         let invalid = chunk.invalid().iter().map(|byte| u32::from(*byte) + (1 << 24));
@@ -188,7 +205,7 @@ fn symbols(name: &OsStr) -> Vec<u32> {
 }
 
 /// Returns whether a name matches a pattern of `*`, `?`, `[a-z]` and `[!a-z]`, as in the shell.
-fn matches(pattern: &[u32], name: &[u32]) -> bool {
+pub(super) fn matches(pattern: &[u32], name: &[u32]) -> bool {
     let (mut at, mut place) = (0, 0);
     // The last `*`, and how many characters it has taken so far.
     let mut star: Option<(usize, usize)> = None;
@@ -232,7 +249,7 @@ fn one(pattern: &[u32], symbol: u32) -> Option<usize> {
 }
 
 /// Compares paths part by part.
-fn by_parts(a: &Path, b: &Path) -> Ordering {
+pub(super) fn by_parts(a: &Path, b: &Path) -> Ordering {
     let (mut left, mut right) = (a.components(), b.components());
     loop {
         match (left.next(), right.next()) {

@@ -39,7 +39,11 @@ impl Raw {
     /// # Errors
     /// Returns the same errors as [`open`](Raw::open).
     pub fn open_with(path: impl AsRef<Path>, dtype: Dtype, reading: ReadMode) -> Result<Raw> {
-        let opened = Opened::new(path.as_ref())?;
+        Raw::of(Opened::new(path.as_ref())?, dtype, reading)
+    }
+
+    /// The rows of a file.
+    pub(super) fn of(opened: Opened, dtype: Dtype, reading: ReadMode) -> Result<Raw> {
         let size = dtype.size() as u64;
         if !opened.len.is_multiple_of(size) {
             let problem = format!("its {} bytes are not a whole number of {dtype} ({size} bytes each)", opened.len);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use overshot::io::NamedFile;
+use overshot::io::{NamedFile, is_url};
 
 use super::file::{JobFile, file_error};
 use super::step::Task;
@@ -68,8 +68,8 @@ fn writers_of<'a>(name: &NamedFile, writers: &Writers<'a>) -> Vec<(&'a Path, usi
     if let Some(writer) = writers.get(&place(&name.path)) {
         return vec![*writer];
     }
-    // One file, as most inputs of many tasks are.
-    if name.path.is_file() {
+    // One file, as most inputs of many tasks are. No task writes to a URL.
+    if name.path.is_file() || is_url(&name.path) {
         return Vec::new();
     }
     let mut found: Vec<_> = writers.values().filter(|(path, _)| name.finds(path)).copied().collect();
@@ -79,6 +79,9 @@ fn writers_of<'a>(name: &NamedFile, writers: &Writers<'a>) -> Vec<(&'a Path, usi
 
 /// The place that a path leads to, whether there is a file or not: without links, as far as it exists.
 fn place(path: &Path) -> PathBuf {
+    if is_url(path) {
+        return path.into();
+    }
     let Ok(mut there) = std::path::absolute(path) else { return path.into() };
     let mut missing: Vec<OsString> = Vec::new();
     loop {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use overshot::io::folder_state;
+use overshot::io::{folder_state, is_url, url_state};
 use overshot::units::one_line;
 use overshot::{Error, Report};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub struct Stamp {
 struct FileStamp {
     bytes: u64,
     /// Seconds and nanoseconds since 1970. Of a folder, which is a store, a checksum of the names, lengths and times of
-    /// all its files.
+    /// all its files. Of a URL, a checksum of what the server says.
     modified: (i64, i64),
 }
 
@@ -88,10 +88,14 @@ impl Stamp {
 
 impl FileStamp {
     fn of(path: &Path) -> io::Result<FileStamp> {
+        let combined =
+            |(state, bytes): (u128, u64)| FileStamp { bytes, modified: ((state >> 64) as i64, state as i64) };
+        if is_url(path) {
+            return url_state(path).map(combined).map_err(io::Error::other);
+        }
         let file = fs::metadata(path)?;
         if file.is_dir() {
-            let (state, bytes) = folder_state(path)?;
-            return Ok(FileStamp { bytes, modified: ((state >> 64) as i64, state as i64) });
+            return folder_state(path).map(combined);
         }
         Ok(FileStamp { bytes: file.len(), modified: (file.mtime(), file.mtime_nsec()) })
     }

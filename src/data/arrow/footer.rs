@@ -4,6 +4,7 @@ use super::types::{Extent, dtype_of, extent, kind};
 use super::{Codec, Part, Span, damaged};
 use crate::data::Dtype;
 use crate::data::file::Opened;
+use crate::data::storage::error_within;
 use crate::error::{Error, Result};
 use crate::threads;
 use arrow_ipc::{
@@ -87,8 +88,13 @@ impl Footer {
     pub(super) fn parts(&self, file: &Opened, columns: &[&Field]) -> Result<Vec<Vec<Part>>> {
         /// To read so many descriptions takes several times as long as to start a thread.
         const BATCHES: usize = 256;
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        let each = self.batches.len().div_ceil(cores).max(BATCHES);
+        /// So many threads wait for a server, each for another description.
+        const WAITING: usize = 32;
+        let (threads, least) = match file.storage.file() {
+            Some(_) => (available_parallelism().map_or(1, NonZero::get), BATCHES),
+            None => (WAITING, 1),
+        };
+        let each = self.batches.len().div_ceil(threads).max(least);
         let mut found: Vec<Vec<Part>> = Vec::new();
         found.resize_with(self.batches.len(), Vec::new);
         let pieces = found.chunks_mut(each).zip((0..).step_by(each)).collect();
@@ -184,6 +190,9 @@ fn part(batch: &RecordBatch<'_>, column: &Field, values: Span, codec: Option<Cod
 fn bytes(file: &Opened, at: u64, len: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
     let read = file.read_at(&mut bytes, at);
-    read.map_err(|e| damaged(&file.path, &format!("its end cannot be read: {e}")))?;
+    read.map_err(|e| match error_within(&e) {
+        Some(error) => error,
+        None => damaged(&file.path, &format!("its end cannot be read: {e}")),
+    })?;
     Ok(bytes)
 }

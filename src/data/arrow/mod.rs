@@ -18,6 +18,7 @@ use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::file_rows::{FileRows, Piece, Place};
+use super::storage::error_within;
 use super::{Dtype, Memory, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use std::fmt;
@@ -309,6 +310,9 @@ impl Decoder {
     }
 
     fn failed(&self, batch: usize, error: &io::Error) -> Error {
+        if let Some(error) = error_within(error) {
+            return error;
+        }
         let what = match error.kind() {
             io::ErrorKind::UnexpectedEof => "ends too early".to_owned(),
             _ => format!("cannot be decoded: {error}"),

@@ -124,7 +124,11 @@ impl Bits {
 
 /// Returns the bytes of a buffer, which has `needed`, from the place `skipped` on. That is 0 if they are compressed.
 fn open(file: &Arc<Opened>, span: Span, part: &Part, skipped: u64, needed: u64) -> io::Result<Bytes> {
-    let from = |at: u64, len: u64| BufReader::with_capacity(READ, Opened::from(file, at)).take(len);
+    let from = |at: u64, len: u64| {
+        // A short buffer needs no long one.
+        let step = file.step(READ).min(usize::try_from(len).unwrap_or(usize::MAX)).max(READ);
+        BufReader::with_capacity(step, Opened::from(file, at).up_to(at.saturating_add(len))).take(len)
+    };
     let Some(codec) = part.codec else {
         return Ok(Box::new(from(span.at + skipped, span.len - skipped)));
     };

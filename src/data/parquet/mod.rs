@@ -14,6 +14,7 @@ use self::pages::CheckedPages;
 use super::column::{Column, found, incomplete, no_numbers};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
+use super::storage::error_within;
 use super::{Dtype, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use parquet::column::reader::get_column_reader;
@@ -22,9 +23,11 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaD
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 /// The name of the format, for messages.
 const FORMAT: &str = "Parquet";
@@ -195,7 +198,8 @@ impl Decode for Decoder {
         let rows = usize::try_from(group.num_rows()).unwrap_or(usize::MAX);
         let descr = self.metadata.file_metadata().schema_descr().column(self.index);
         let chunk = chunk_of(group.column(self.index));
-        let pages = without_panic(|| SerializedPageReader::new(self.file.clone(), &chunk, rows, None));
+        let file = Arc::new(self.file.in_order(place_of(&chunk)));
+        let pages = without_panic(|| SerializedPageReader::new(file, &chunk, rows, None));
         let pages = CheckedPages::new(pages.map_err(|e| self.failed(number, &e))?, &descr);
         let cursor = Cursor::new(number, get_column_reader(descr, Box::new(pages)));
         cursor.ok_or_else(|| self.damaged(number, "has values of another type"))
@@ -227,6 +231,9 @@ impl Decode for Decoder {
 impl Decoder {
     /// Returns an error of the crate parquet.
     fn failed(&self, group: usize, error: &ParquetError) -> Error {
+        if let Some(error) = error_within(error) {
+            return error;
+        }
         self.damaged(group, &format!("cannot be decoded: {error}"))
     }
 
@@ -264,6 +271,13 @@ impl Source for Parquet {
         &self.decoded.grains
     }
 
+    fn decode_memory(&self) -> u64 {
+        let Decoder { metadata, index, file, .. } = &self.decoded.decoder;
+        let chunks = metadata.row_groups().iter().map(|group| place_of(group.column(*index)));
+        let longest = chunks.map(|place| place.end - place.start).max().unwrap_or(0);
+        file.ahead_memory(longest).saturating_mul(available_parallelism().map_or(1, usize::from) as u64)
+    }
+
     fn path(&self) -> Option<&Path> {
         Some(&self.meta().path)
     }
@@ -284,7 +298,7 @@ impl Source for Parquet {
 
 /// Reads the description of a file.
 fn metadata(path: &Path, file: &FileBytes) -> Result<ParquetMetaData> {
-    let wrong = |e: ParquetError| damaged(path, &e.to_string());
+    let wrong = |e: ParquetError| error_within(&e).unwrap_or_else(|| damaged(path, &e.to_string()));
     without_panic(|| ParquetMetaDataReader::new().parse_and_finish(file)).map_err(wrong)
 }
 
@@ -303,6 +317,13 @@ fn chunk_of(chunk: &ColumnChunkMetaData) -> Cow<'_, ColumnChunkMetaData> {
     // All that is built was valid before.
     let built = chunk.clone().into_builder().set_dictionary_page_offset(at).build();
     built.map_or(Cow::Borrowed(chunk), Cow::Owned)
+}
+
+/// Returns where a column of a row group is, which is inside the file.
+fn place_of(chunk: &ColumnChunkMetaData) -> Range<u64> {
+    let start = dictionary_at(chunk).unwrap_or(chunk.data_page_offset());
+    let (start, len) = (u64::try_from(start).unwrap_or(0), u64::try_from(chunk.compressed_size()).unwrap_or(0));
+    start..start.saturating_add(len)
 }
 
 /// Returns whether a column of a row group is inside the file, and not in another one.

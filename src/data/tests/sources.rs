@@ -248,8 +248,10 @@ fn what_is_no_file_is_said() {
     let read = |path: &Path| open(path, Some(Dtype::F64));
     says(read(Path::new("-")), &["-: standard input and output cannot be used; name a file"]);
     says(create("-", None), &["-: standard input and output cannot be used"]);
-    says(read(Path::new("s3://b/x.npy")), &["s3://b/x.npy: is a URL, not a file; copy the data"]);
-    says(create("s3://b/x", None), &["is a URL, not a file"]);
+    let kind = if cfg!(feature = "remote") { "of another kind than those" } else { "which this build" };
+    says(read(Path::new("ftp://b/x.npy")), &["ftp://b/x.npy: is a URL", kind, "copy the data to a disk first"]);
+    says(create("s3://b/x", None), &["s3://b/x: is a URL, and outputs are files; write a file"]);
+    says(create("s3://b/x.npy", None), &["is a URL, and outputs are files"]);
     says(read(&at("*.npy")), &["*.npy: no file has a name of this pattern; check the path"]);
     says(open(dir.path(), None), &["is a folder without files; check the path"]);
     says(Raw::open(dir.path(), Dtype::U8), &["is a directory; name a file"]);

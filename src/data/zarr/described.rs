@@ -1,11 +1,10 @@
 //! What stores say of their arrays.
 
 use super::folder::DESCRIPTIONS;
+use super::store::{file_in, names_in, state_of};
 use super::{Node, opened, parts, regular};
-use crate::data::folder_state::folder_state;
 use crate::data::{Dtype, StoredArray};
 use serde_json::Value;
-use std::fs;
 use std::path::{Path, PathBuf};
 use zarrs::array::DataType;
 use zarrs::plugin::{ExtensionName, ZarrVersion};
@@ -31,8 +30,7 @@ fn find(store: &Path, own: PathBuf, names: &mut Vec<PathBuf>) {
     match Node::of(&folder) {
         Some(Node::Array) => names.push(own),
         Some(Node::Group) if own.components().count() < DEEPEST => {
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            entries.for_each(|entry| find(store, own.join(entry.file_name()), names));
+            names_in(&folder).iter().for_each(|name| find(store, own.join(name), names));
         }
         _ => {}
     }
@@ -45,7 +43,7 @@ fn folder_of(store: &Path, name: &Path) -> PathBuf {
 
 fn describe(store: &Path, name: &Path) -> StoredArray {
     let folder = folder_of(store, name);
-    let found = DESCRIPTIONS.iter().find_map(|own| fs::read(folder.join(own)).ok()).unwrap_or_default();
+    let found = DESCRIPTIONS.iter().find_map(|own| file_in(&folder, own).ok().flatten()).unwrap_or_default();
     let described: Value = serde_json::from_slice(&found).unwrap_or_default();
     let lengths = |list: &Value| listed(list).iter().filter_map(Value::as_u64).collect::<Vec<u64>>();
     let is_v2 = described["zarr_format"] == 2;
@@ -58,7 +56,7 @@ fn describe(store: &Path, name: &Path) -> StoredArray {
         chunks: vec![],
         shards: None,
         codecs: codecs(&described),
-        bytes: folder_state(&folder).map_or(0, |(_, bytes)| bytes),
+        bytes: state_of(&folder).map_or(0, |(_, bytes)| bytes),
     };
     if let Ok(array) = opened(&folder) {
         let outer = regular(&array);

@@ -5,19 +5,23 @@
 mod described;
 mod folder;
 mod grid;
+#[cfg(feature = "remote")]
+mod objects;
 mod shards;
 mod slabs;
+mod store;
 
 use self::described::{described, dtype_of, names_of};
-use self::folder::{DESCRIPTIONS, Folder};
+use self::folder::DESCRIPTIONS;
 use self::grid::Grid;
 use self::shards::Shards;
 use self::slabs::{Chunks, Slabs};
+use self::store::{Store, file_in, state_of};
 use super::direct::memory;
 use super::file::{io_error, too_many_open};
-use super::folder_state::folder_state;
+use super::storage::{error_within, read_error};
 use super::table_file::names;
-use super::{Dtype, ReadMode, Source, StoredArray};
+use super::{Dtype, ReadMode, Source, StoredArray, is_url};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::fs;
@@ -35,7 +39,7 @@ use zarrs::storage::StorageError;
 /// Decoded bytes that are worth their memory if slabs are small: the rows that all workers read at a time are in them.
 const SPAN: u64 = 1 << 30;
 
-/// An array of a Zarr store in a folder, of version 2 or 3 of the format: numbers or booleans of any rank, in any
+/// An array of a Zarr store in a folder or at a URL, of version 2 or 3 of the format: numbers or booleans of any rank, in any
 /// order, in regular chunks and shards.
 ///
 /// The rows are the elements of the array in C order. They are decoded while they are read, which takes the time of
@@ -66,7 +70,7 @@ enum Node {
 /// Decodes the chunks of an array.
 struct Decoder {
     path: PathBuf,
-    array: Array<Folder>,
+    array: Array<Store>,
     /// Shards, if chunks are parts of them.
     shards: Option<Shards>,
     bytes: u64,
@@ -124,8 +128,12 @@ impl Zarr {
 
     /// Returns whether a path is that of an array or a group, or should be by its name.
     pub(super) fn is_at(path: &Path) -> bool {
-        let is_named = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"));
-        Node::of(path).is_some() || (is_named && path.is_dir())
+        let is_zarr = |path: &Path| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"));
+        // A server is not asked about every file whose name says what it is.
+        if is_url(path) && path.extension().is_some() && !path.ancestors().any(is_zarr) {
+            return false;
+        }
+        Node::of(path).is_some() || (is_zarr(path) && path.is_dir())
     }
 
     /// Returns the size in bytes of the elements.
@@ -136,25 +144,31 @@ impl Zarr {
 
 impl Node {
     fn of(path: &Path) -> Option<Node> {
-        let has = |name: &str| path.join(name).is_file();
-        if has("zarr.json") {
+        if has(path, "zarr.json") {
             // A damaged description is that of an array, whose error says so.
-            let text = fs::read(path.join("zarr.json")).unwrap_or_default();
+            let text = file_in(path, "zarr.json").ok().flatten().unwrap_or_default();
             let described: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
             return Some(if described["node_type"] == "group" { Node::Group } else { Node::Array });
         }
-        if has(".zarray") {
+        if has(path, ".zarray") {
             return Some(Node::Array);
         }
-        (has(".zgroup") || has(".zmetadata")).then_some(Node::Group)
+        (has(path, ".zgroup") || has(path, ".zmetadata")).then_some(Node::Group)
     }
+}
+
+/// Returns whether a folder has a file.
+fn has(folder: &Path, name: &str) -> bool {
+    if is_url(folder) { matches!(file_in(folder, name), Ok(Some(_))) } else { folder.join(name).is_file() }
 }
 
 /// Returns the folder of an array: of a group, by its name; or the path itself.
 fn place(path: &Path, name: Option<&str>) -> Result<PathBuf> {
     match (Node::of(path), name) {
         (None, _) => {
-            if let Err(error) = fs::read_dir(path) {
+            if is_url(path) {
+                file_in(path, DESCRIPTIONS[0]).map_err(|error| read_error(path, error))?;
+            } else if let Err(error) = fs::read_dir(path) {
                 return Err(io_error(path, "cannot be opened", "check the path and its permissions", error));
             }
             let problem = "is no Zarr array, because it has neither zarr.json nor .zarray";
@@ -179,6 +193,10 @@ fn array_of(group: &Path, name: Option<&str>) -> Result<PathBuf> {
     let all = names_of(group);
     let known: Vec<_> = all.iter().map(|name| name.to_string_lossy()).collect();
     match (name, &all[..]) {
+        (_, []) if is_url(group) => {
+            let problem = "is a Zarr group in which no array was found; web servers do not list what they have";
+            Err(Error::file(group, problem, "name an array by its URL"))
+        }
         (None, [only]) => Ok(group.join(only)),
         (_, []) => Err(Error::file(group, "is a Zarr group without arrays", "name a group that has some")),
         (Some(name), _) => {
@@ -193,13 +211,15 @@ fn array_of(group: &Path, name: Option<&str>) -> Result<PathBuf> {
 }
 
 /// Opens an array, whose folder has a description.
-fn opened(path: &Path) -> Result<Array<Folder>> {
-    let name = DESCRIPTIONS.into_iter().find(|name| path.join(name).exists()).unwrap_or(DESCRIPTIONS[0]);
-    let text = fs::read(path.join(name))
-        .map_err(|error| io_error(&path.join(name), "cannot be read", "check the path and its permissions", error))?;
-    // The folder of the process may be another one during a run.
-    let folder = std::path::absolute(path).map_err(|error| io_error(path, "has no place", "check the path", error))?;
-    let folder = Arc::new(Folder(folder));
+fn opened(path: &Path) -> Result<Array<Store>> {
+    let name = DESCRIPTIONS.into_iter().find(|name| has(path, name)).unwrap_or(DESCRIPTIONS[0]);
+    let text = file_in(path, name).and_then(|text| text.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let text = text.map_err(|error| match error_within(&error) {
+        Some(error) => error,
+        None => io_error(&path.join(name), "cannot be read", "check the path and its permissions", error),
+    })?;
+    let store = Store::of(path).map_err(|error| io_error(path, "has no place", "check the path", error))?;
+    let store = Arc::new(store);
     let open = || {
         let described = match name {
             ".zarray" => {
@@ -212,7 +232,7 @@ fn opened(path: &Path) -> Result<Array<Folder>> {
             }
             _ => ArrayMetadata::V3(serde_json::from_slice(&text).map_err(|e| e.to_string())?),
         };
-        Array::new_with_metadata(folder, "/", described).map_err(|e| e.to_string())
+        Array::new_with_metadata(store, "/", described).map_err(|e| e.to_string())
     };
     apart(open).map_err(|what| {
         let remedy = "write it with the codecs and the types that the guide to formats lists, or write it again";
@@ -222,7 +242,7 @@ fn opened(path: &Path) -> Result<Array<Folder>> {
 
 /// Returns the shape of the chunks that are parts of shards and are decoded one by one; `None` if shards are decoded as
 /// a whole, or there are none.
-fn parts(array: &Array<Folder>) -> Option<Vec<u64>> {
+fn parts(array: &Array<Store>) -> Option<Vec<u64>> {
     // What follows a shard's index in the file would have to be decoded as a whole for each of its chunks.
     if !array.is_sharded() || !array.codecs().bytes_to_bytes_codecs().is_empty() {
         return None;
@@ -232,7 +252,7 @@ fn parts(array: &Array<Folder>) -> Option<Vec<u64>> {
 }
 
 /// Returns the shape of the chunks, if all have the same one.
-fn regular(array: &Array<Folder>) -> Option<Vec<u64>> {
+fn regular(array: &Array<Store>) -> Option<Vec<u64>> {
     let is_regular = array.chunk_grid().name(ZarrVersion::V3).is_some_and(|name| name == "regular");
     let shape = array.chunk_shape(&vec![0; array.dimensionality()]).ok().filter(|_| is_regular)?;
     Some(shape.iter().map(|length| length.get()).collect())
@@ -290,10 +310,11 @@ impl Chunks for Decoder {
                 None => self.array.retrieve_chunk_opt(indices, &self.options),
             }
         };
-        let mut failure = None;
+        let (mut failure, mut of_server) = (None, None);
         let decoded = without_panic(|| {
             let bytes = decode().map_err(|error| {
                 failure = io_failure(&error);
+                of_server = server_failure(&error);
                 error.to_string()
             })?;
             let bytes = bytes.into_fixed().map_err(|error| error.to_string())?.into_owned();
@@ -303,6 +324,7 @@ impl Chunks for Decoder {
             }
         });
         decoded.map_err(|what| match failure {
+            _ if of_server.is_some() => of_server.unwrap_or_else(|| damaged(&self.path, &what)),
             Some(error) => {
                 let remedy = too_many_open(&error).unwrap_or("check the disk, and the permissions of the file");
                 io_error(&self.path, format!("its chunk {indices:?} cannot be read"), remedy, error)
@@ -314,13 +336,20 @@ impl Chunks for Decoder {
 
 /// Returns the error of the operating system, if that is what it is.
 fn io_failure(error: &ArrayError) -> Option<io::Error> {
+    let error = read_failure(error).filter(|error| error.kind() != io::ErrorKind::UnexpectedEof)?;
+    Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error))
+}
+
+/// Returns the error of a server, if that is what it is.
+fn server_failure(error: &ArrayError) -> Option<Error> {
+    error_within(read_failure(error)?)
+}
+
+/// Returns the error with which a file could not be read.
+fn read_failure(error: &ArrayError) -> Option<&io::Error> {
     match error {
         ArrayError::StorageError(StorageError::IOError(error))
-        | ArrayError::CodecError(CodecError::StorageError(StorageError::IOError(error)))
-            if error.kind() != io::ErrorKind::UnexpectedEof =>
-        {
-            Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error))
-        }
+        | ArrayError::CodecError(CodecError::StorageError(StorageError::IOError(error))) => Some(error),
         _ => None,
     }
 }
@@ -369,7 +398,8 @@ impl Source for Zarr {
         // A run asks when it begins: what is in memory is of a run before.
         self.slabs.clear();
         self.slabs.chunks.shards.iter().for_each(Shards::clear);
-        folder_state(&self.path).ok().map(|(state, _)| state)
+        self.slabs.chunks.array.storage().begin();
+        state_of(&self.path).ok().map(|(state, _)| state)
     }
 
     fn warning(&self) -> Option<String> {

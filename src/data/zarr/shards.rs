@@ -1,6 +1,6 @@
 //! Shards: files that hold several chunks, with an index that says where each is.
 
-use super::Folder;
+use super::Store;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use zarrs::array::{Array, ArrayBytes, ArrayError, ArrayPartialDecoderTraits, ArraySubset, CodecError, CodecOptions};
@@ -32,7 +32,7 @@ impl Shards {
     /// Decodes a chunk.
     pub(super) fn decode(
         &self,
-        array: &Array<Folder>,
+        array: &Array<Store>,
         indices: &[u64],
         options: &CodecOptions,
     ) -> Result<ArrayBytes<'static>, ArrayError> {
@@ -47,7 +47,7 @@ impl Shards {
     /// Returns a shard whose index has been read.
     fn index(
         &self,
-        array: &Array<Folder>,
+        array: &Array<Store>,
         shard: Vec<u64>,
         options: &CodecOptions,
     ) -> Result<Arc<dyn ArrayPartialDecoderTraits>, ArrayError> {

@@ -1,0 +1,182 @@
+//! Reads ranges of an object: in pieces, several at a time, each until all of its bytes are there.
+
+use super::place::{Place, found, request, retries, store_error, text_of, thread_error};
+use super::runtime::wait_for;
+use crate::error::{Error, Result};
+use futures_util::{TryStreamExt, future};
+use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use twox_hash::XxHash3_128;
+
+/// The most bytes of one request. Several requests at a time are faster than one.
+const PIECE: usize = 8 << 20;
+/// The most requests at a time of the whole process: each has a connection, with its buffers.
+const AT_ONCE: usize = 64;
+/// The end of an object is read once, if its last bytes are asked for in small pieces: formats describe files there.
+const TAIL: u64 = 128 << 10;
+
+static REQUESTS: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// An object that is read as it was when it was opened. If it changes, reads are errors.
+pub(in crate::data) struct RemoteObject {
+    url: PathBuf,
+    place: Place,
+    meta: ObjectMeta,
+    tail: OnceLock<Vec<u8>>,
+}
+
+/// Why an attempt to read bytes failed.
+enum Failure {
+    /// The object is another one, or gone.
+    Changed,
+    /// The store has an answer, which will be the same next time. The crate has sent the request again if that helps.
+    Final(object_store::Error),
+    /// The bytes ended, or stopped to come.
+    Broken(String),
+    /// More bytes came than were asked for, so that none of them can be trusted.
+    TooMany,
+}
+
+impl RemoteObject {
+    /// Asks for the length and the version of an object.
+    pub(in crate::data) fn open(url: &Path) -> Result<RemoteObject> {
+        let place = Place::of(url)?;
+        let meta = request(url, place.store.head(&place.key))?;
+        Ok(RemoteObject { url: url.into(), place, meta, tail: OnceLock::new() })
+    }
+
+    /// Opens an object as [`open`](RemoteObject::open) does; `None` if there is none.
+    pub(in crate::data) fn find(url: &Path) -> Result<Option<RemoteObject>> {
+        let place = Place::of(url)?;
+        let Some(meta) = request(url, found(place.store.head(&place.key)))? else { return Ok(None) };
+        Ok(Some(RemoteObject { url: url.into(), place, meta, tail: OnceLock::new() }))
+    }
+
+    /// Returns the length in bytes.
+    pub(in crate::data) fn len(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// Returns a number that other objects do not have, nor this one after a change. It is that of the object when it
+    /// was opened: no bytes of another version are read.
+    pub(in crate::data) fn version(&self) -> u128 {
+        let ObjectMeta { e_tag, last_modified, size, .. } = &self.meta;
+        XxHash3_128::oneshot(format!("{e_tag:?} {last_modified:?} {size}").as_bytes())
+    }
+
+    /// Returns whether the server says when the object has changed.
+    pub(in crate::data) fn has_version(&self) -> bool {
+        self.meta.e_tag.is_some() || self.meta.last_modified.timestamp_millis() != 0
+    }
+
+    /// Fills `dst` with the bytes at an offset.
+    pub(in crate::data) fn read_at(&self, dst: &mut [u8], at: u64) -> Result<()> {
+        let end = at.checked_add(dst.len() as u64).filter(|end| *end <= self.len());
+        let Some(end) = end else {
+            return Err(Error::file(&self.url, "ends before the bytes that are needed", "copy or save it again"));
+        };
+        let tail = self.len().saturating_sub(TAIL);
+        if at < tail || at == 0 && end == self.len() {
+            return self.fetch(dst, at);
+        }
+        let bytes = match self.tail.get() {
+            Some(bytes) => bytes,
+            None => {
+                let mut bytes = vec![0; (self.len() - tail) as usize];
+                self.fetch(&mut bytes, tail)?;
+                self.tail.get_or_init(|| bytes)
+            }
+        };
+        dst.copy_from_slice(&bytes[(at - tail) as usize..(end - tail) as usize]);
+        Ok(())
+    }
+
+    /// Fills `dst` with the bytes at an offset, all of which the object has.
+    pub(in crate::data) fn fetch(&self, dst: &mut [u8], at: u64) -> Result<()> {
+        let pieces = dst.chunks_mut(PIECE).zip((at..).step_by(PIECE)).map(|(dst, at)| self.piece(dst, at));
+        match wait_for(future::try_join_all(pieces)) {
+            Ok(done) => done.map(|_| ()),
+            Err(error) => Err(thread_error(&self.url, unread(at, dst.len()), error)),
+        }
+    }
+
+    /// Fills `dst`, and asks again for what has not come.
+    async fn piece(&self, dst: &mut [u8], at: u64) -> Result<()> {
+        let (mut done, mut tries) = (0, 0);
+        loop {
+            let before = done;
+            let what = match self.attempt(dst, at, &mut done).await {
+                Ok(()) => return Ok(()),
+                Err(Failure::Changed) => {
+                    let remedy = "do not change a file while it is read";
+                    return Err(Error::file(&self.url, "changed while it was read", remedy));
+                }
+                Err(Failure::Final(error)) => return Err(store_error(&self.url, unread(at, dst.len()), &error)),
+                Err(Failure::Broken(what)) => what,
+                Err(Failure::TooMany) => {
+                    done = before;
+                    "the server sent more bytes than it was asked for".into()
+                }
+            };
+            if tries == retries() {
+                let remedy = "check the network and the server, or copy the data to a disk first".into();
+                let (problem, cause) = (unread(at, dst.len()), Some(io::Error::other(what)));
+                return Err(Error::File { path: self.url.clone(), problem, remedy, cause });
+            }
+            // The crate waits in the same way before it sends a request again.
+            tokio::time::sleep(Duration::from_millis(100 << tries.min(5))).await;
+            tries += 1;
+        }
+    }
+
+    /// Fills `dst` from `done` on, which is then where the bytes ended.
+    async fn attempt(&self, dst: &mut [u8], at: u64, done: &mut usize) -> std::result::Result<(), Failure> {
+        let Ok(_permit) = REQUESTS.acquire().await else {
+            return Err(Failure::Broken("no request may be sent".into()));
+        };
+        let options = GetOptions {
+            range: Some((at + *done as u64..at + dst.len() as u64).into()),
+            // A weak tag never matches here. It is compared below.
+            if_match: self.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/")),
+            ..GetOptions::default()
+        };
+        let answer = self.place.store.get_opts(&self.place.key, options).await.map_err(|error| match error {
+            object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => Failure::Changed,
+            error => Failure::Final(error),
+        })?;
+        let ObjectMeta { e_tag, last_modified, size, .. } = &answer.meta;
+        if (e_tag, last_modified, size) != (&self.meta.e_tag, &self.meta.last_modified, &self.meta.size) {
+            return Err(Failure::Changed);
+        }
+        let mut body = answer.into_stream();
+        loop {
+            match body.try_next().await {
+                Ok(Some(bytes)) => {
+                    let room = dst.get_mut(*done..*done + bytes.len()).ok_or(Failure::TooMany)?;
+                    room.copy_from_slice(&bytes);
+                    *done += bytes.len();
+                }
+                Ok(None) if *done == dst.len() => return Ok(()),
+                Ok(None) => return Err(Failure::Broken("the server sent fewer bytes than it was asked for".into())),
+                // It has said that there are more.
+                Err(_) if *done == dst.len() => return Err(Failure::TooMany),
+                Err(error) => return Err(Failure::Broken(text_of(&error))),
+            }
+        }
+    }
+}
+
+fn unread(at: u64, len: usize) -> String {
+    format!("bytes {at} to {} cannot be read", at + len as u64)
+}
+
+impl fmt::Debug for RemoteObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteObject").field("url", &self.url).field("len", &self.meta.size).finish_non_exhaustive()
+    }
+}

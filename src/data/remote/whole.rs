@@ -1,0 +1,41 @@
+//! Reads whole objects, of which nothing is known before.
+
+use super::place::{Place, found, request};
+use crate::error::Result;
+use futures_util::{TryStreamExt, future};
+use object_store::{Error as StoreError, GetOptions, ObjectStore};
+use std::path::Path;
+
+/// How often an object of which bytes are missing is read again.
+const TRIES: usize = 4;
+
+/// Returns the bytes of an object; `None` if there is none.
+///
+/// # Errors
+/// If the server cannot be asked, or does not send as many bytes as it says.
+pub(in crate::data) fn whole(url: &Path) -> Result<Option<Vec<u8>>> {
+    let place = Place::of(url)?;
+    request(url, async {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let Some(answer) = found(place.store.get_opts(&place.key, GetOptions::default())).await? else {
+                return Ok(None);
+            };
+            let len = answer.meta.size;
+            // As they come: what a server says must not make us ask for memory.
+            let bytes = answer.into_stream().try_fold(Vec::new(), |mut all, bytes| {
+                all.extend_from_slice(&bytes);
+                future::ok(all)
+            });
+            let bytes: Vec<u8> = bytes.await?;
+            if bytes.len() as u64 == len {
+                return Ok(Some(bytes));
+            }
+            if tries == TRIES {
+                let source = format!("the server sent {} bytes and said that there are {len}", bytes.len()).into();
+                return Err(StoreError::Generic { store: "server", source });
+            }
+        }
+    })
+}

@@ -1,0 +1,80 @@
+//! Where the bytes of a file are: on a disk, or on a server.
+
+use super::file::{io_error, version_of};
+#[cfg(feature = "remote")]
+use super::remote::RemoteObject;
+use crate::error::Error;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The bytes of a file that is open.
+#[derive(Debug)]
+pub(super) enum Storage {
+    Disk(File),
+    #[cfg(feature = "remote")]
+    Remote(RemoteObject),
+}
+
+impl Storage {
+    /// Returns the file, if it is on a disk: it can be mapped, and read past the page cache.
+    pub(super) fn file(&self) -> Option<&File> {
+        match self {
+            Storage::Disk(file) => Some(file),
+            #[cfg(feature = "remote")]
+            Storage::Remote(_) => None,
+        }
+    }
+
+    /// Fills `dst` with the bytes at an offset. See [`read_error`] for its errors.
+    pub(super) fn read_at(&self, dst: &mut [u8], at: u64) -> io::Result<()> {
+        match self {
+            Storage::Disk(file) => file.read_exact_at(dst, at),
+            #[cfg(feature = "remote")]
+            Storage::Remote(object) => object.read_at(dst, at).map_err(io::Error::other),
+        }
+    }
+
+    /// Returns whether a change of the bytes is noticed.
+    pub(super) fn has_version(&self) -> bool {
+        match self {
+            Storage::Disk(_) => true,
+            #[cfg(feature = "remote")]
+            Storage::Remote(object) => object.has_version(),
+        }
+    }
+
+    /// See [`Source::version`](super::Source::version).
+    pub(super) fn version(&self) -> Option<u128> {
+        match self {
+            Storage::Disk(file) => version_of(file),
+            #[cfg(feature = "remote")]
+            Storage::Remote(object) => Some(object.version()),
+        }
+    }
+}
+
+/// Returns the error of a read. That of a server says everything itself.
+pub(super) fn read_error(path: &Path, error: io::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => io_error(path, "cannot be read", "check the disk", error),
+    }
+}
+
+/// Returns the error of a server that an error of another crate has as its cause, if it has one.
+#[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]
+pub(super) fn error_within(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    let of_io = |error: &io::Error| match error.get_ref()?.downcast_ref::<Error>()? {
+        Error::File { path, problem, remedy, cause } => {
+            let cause = cause.as_ref().map(|cause| io::Error::other(cause.to_string()));
+            Some(Error::File { path: path.clone(), problem: problem.clone(), remedy: remedy.clone(), cause })
+        }
+        other => Some(Error::other(other.to_string())),
+    };
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => of_io(error),
+        None => error_within(error.source()?),
+    }
+}
