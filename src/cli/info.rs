@@ -9,7 +9,7 @@ mod table;
 use std::fmt::Write;
 use std::path::Path;
 
-use overshot::io::{NamedFile, NpyFields, ReadMode, StoredArray, length_and_head};
+use overshot::io::{NamedFile, NpyFields, ReadMode, StoredArray, is_url, length_and_head};
 use overshot::{DeviceChoice, Engine, Error, units};
 use serde::Serialize;
 
@@ -147,6 +147,10 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
 /// Returns what is wrong, without the path of the file that is shown before.
 fn problem_of(error: Error, own: &Path) -> String {
     match error {
+        // The answer of a server says what is wrong.
+        Error::File { path, problem, remedy, cause: Some(cause) } if path == own && is_url(own) => {
+            format!("{problem} ({cause}); {remedy}")
+        }
         Error::File { path, problem, remedy, .. } if path == own => format!("{problem}; {remedy}"),
         error => error.to_string(),
     }
@@ -206,12 +210,14 @@ impl Info {
         }
         text.push('\n');
         let mut line = |what: String| _ = writeln!(text, "  {what}");
+        // Nothing of a server can be.
+        let in_place = if is_url(Path::new(&self.path)) { "; can be used in place" } else { "\n" };
         match &self.npy {
             _ if self.files > 1 => line(dim(&format!("{} as one input", units::counted(self.files as u64, "file")))),
-            Some(header) => line(dim(&header.text(self.shape.as_deref()))),
+            Some(header) => line(dim(&header.text(self.shape.as_deref()).replace(in_place, ""))),
             None if self.arrays.is_some() => {}
             None if self.format == "npz" => line(dim("an array of a .npz archive")),
-            None if self.dtype.is_some() => line(dim("raw; can be used in place")),
+            None if self.dtype.is_some() => line(dim(&"raw; can be used in place".replace(in_place, ""))),
             None => {}
         }
         self.table.iter().flat_map(Table::text).for_each(&mut line);

@@ -18,8 +18,13 @@ mod kernels;
 mod matrices;
 mod parts;
 mod process;
+#[cfg(all(feature = "remote", feature = "zarr"))]
+mod remote;
 mod report;
 mod resume;
+#[cfg(all(feature = "remote", feature = "zarr"))]
+#[path = "../remote/server.rs"]
+mod server;
 mod signals;
 #[cfg(all(feature = "arrow", feature = "parquet"))]
 mod stores;
@@ -54,6 +59,8 @@ fn main() {
             parts::CASES,
             batch::CASES,
             process::CASES,
+            #[cfg(all(feature = "remote", feature = "zarr"))]
+            remote::CASES,
             report::CASES,
             resume::CASES,
             info::CASES,

@@ -51,6 +51,8 @@ pub struct Request {
     /// The name of the object, without a slash in front, and the query.
     pub name: String,
     pub range: Option<(u64, u64)>,
+    /// Whether it is signed, as those to S3 are.
+    pub is_signed: bool,
 }
 
 #[derive(Default)]
@@ -169,17 +171,15 @@ impl Server {
             _ => {}
         }
         if let Some((bucket, query)) = request.name.split_once('?') {
-            let text = list(&state.objects, bucket.trim_end_matches('/'), query);
+            let text = list(&state, bucket.trim_end_matches('/'), query);
             drop(state);
             return plain(to, 200, &text, &request.method).map(|()| true);
         }
         let (object, version) = (state.objects.get(&request.name).cloned(), state.version);
         drop(state);
         let Some(object) = object else { return plain(to, 404, "no such object", &request.method).map(|()| true) };
-        let own_tag = match fault {
-            Fault::WeakTags => format!("W/\"{version}\""),
-            _ => format!("\"{version}\""),
-        };
+        let weak = if fault == Fault::WeakTags { "W/" } else { "" };
+        let own_tag = format!("{weak}{}", tag_of(&object, version));
         if tag.is_some_and(|tag| tag != own_tag || tag.starts_with("W/"))
             && !matches!(fault, Fault::ChangedAndIgnoresTags(_))
         {
@@ -189,7 +189,7 @@ impl Server {
         let bytes: Vec<u8> = object.iter().map(|byte| byte ^ version as u8).collect();
         let len = bytes.len() as u64;
         let mut range = request.range.filter(|_| fault != Fault::WholeObject);
-        if range.is_some_and(|(first, _)| first >= len) {
+        if range.is_some_and(|(first, last)| first >= len || last < first) {
             return plain(to, 416, "no such range", &request.method).map(|()| true);
         }
         if let (Fault::OtherRange, Some((first, last))) = (fault, &mut range) {
@@ -257,7 +257,7 @@ fn read_request(from: &mut impl BufRead) -> io::Result<Option<(Request, Option<S
     if let Some(query) = query {
         name = format!("{name}?{query}");
     }
-    let mut request = Request { method, name, range: None };
+    let mut request = Request { method, name, range: None, is_signed: false };
     let mut tag = None;
     loop {
         let mut line = String::new();
@@ -268,6 +268,7 @@ fn read_request(from: &mut impl BufRead) -> io::Result<Option<(Request, Option<S
                 let range = value.strip_prefix("bytes=").and_then(|range| range.split_once('-'));
                 request.range = range.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
             }
+            "authorization" => request.is_signed = value.starts_with("AWS4-HMAC-SHA256 Credential=user/"),
             "if-match" => tag = Some(value.to_owned()),
             _ => {}
         }
@@ -288,19 +289,19 @@ fn decoded(text: &str) -> String {
 }
 
 /// A page of the names of a bucket: those of objects, and of folders at the delimiter.
-fn list(objects: &BTreeMap<String, Arc<Vec<u8>>>, bucket: &str, query: &str) -> String {
+fn list(state: &State, bucket: &str, query: &str) -> String {
     let fields: BTreeMap<&str, String> =
         query.split('&').filter_map(|field| field.split_once('=')).map(|(key, value)| (key, decoded(value))).collect();
     let prefix = fields.get("prefix").cloned().unwrap_or_default();
     let begin = format!("{bucket}/{prefix}");
-    let mut names: Vec<(String, bool, usize)> = Vec::new();
-    for (name, bytes) in objects.iter().filter(|(name, _)| name.starts_with(&begin)) {
+    let mut names: Vec<(String, Option<(usize, String)>)> = Vec::new();
+    for (name, bytes) in state.objects.iter().filter(|(name, _)| name.starts_with(&begin)) {
         let own = &name[bucket.len() + 1..];
         let rest = &own[prefix.len()..];
         let folder = rest.split_once('/').filter(|_| fields.contains_key("delimiter"));
         let found = match folder {
-            Some((folder, _)) => (format!("{prefix}{folder}/"), true, 0),
-            None => (own.to_owned(), false, bytes.len()),
+            Some((folder, _)) => (format!("{prefix}{folder}/"), None),
+            None => (own.to_owned(), Some((bytes.len(), tag_of(bytes, state.version)))),
         };
         if names.last() != Some(&found) {
             names.push(found);
@@ -312,17 +313,24 @@ fn list(objects: &BTreeMap<String, Arc<Vec<u8>>>, bucket: &str, query: &str) -> 
     if end < names.len() {
         let _ = write!(text, "<NextContinuationToken>{end}</NextContinuationToken>");
     }
-    for (name, is_folder, size) in &names[first..end] {
-        let _ = match is_folder {
-            true => write!(text, "<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>"),
-            false => write!(
+    for (name, object) in &names[first..end] {
+        let _ = match object {
+            None => write!(text, "<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>"),
+            Some((size, tag)) => write!(
                 text,
-                "<Contents><Key>{name}</Key><Size>{size}</Size><ETag>\"0\"</ETag>\
+                "<Contents><Key>{name}</Key><Size>{size}</Size><ETag>{tag}</ETag>\
                  <LastModified>2026-11-25T10:00:00.000Z</LastModified></Contents>"
             ),
         };
     }
     text + "</ListBucketResult>"
+}
+
+/// The tag of a version of an object.
+fn tag_of(bytes: &[u8], version: usize) -> String {
+    let sum =
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    format!("\"{sum:x}-{version}\"")
 }
 
 fn plain(to: &mut TcpStream, status: u16, text: &str, method: &str) -> io::Result<()> {

@@ -44,6 +44,9 @@ impl Place {
             let remedy = "write the URL without a query; a '?' of the name itself is %3F";
             return Err(Error::file(url, "has a query, which is not sent to the server", remedy));
         }
+        if name.starts_with('/') {
+            return Err(wrong("the name of an object begins with '/'".into()));
+        }
         let key = Key::from_url_path(name).map_err(|error| wrong(text_of(&error)))?;
         let store = store(url, base).map_err(|error| wrong(text_of(&error)))?;
         Ok(Place { store, key })

@@ -39,8 +39,8 @@ use zarrs::storage::StorageError;
 /// Decoded bytes that are worth their memory if slabs are small: the rows that all workers read at a time are in them.
 const SPAN: u64 = 1 << 30;
 
-/// An array of a Zarr store in a folder or at a URL, of version 2 or 3 of the format: numbers or booleans of any rank, in any
-/// order, in regular chunks and shards.
+/// An array of a Zarr store in a folder or at a URL, of version 2 or 3 of the format: numbers or booleans of any rank,
+/// in any order, in regular chunks and shards.
 ///
 /// The rows are the elements of the array in C order. They are decoded while they are read, which takes the time of
 /// the threads that read. All chunks that begin at the same index along the first axis are a slab. A few slabs are in
