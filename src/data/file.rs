@@ -129,7 +129,7 @@ impl Opened {
     fn of_url(url: &Path) -> Result<Self> {
         let object = RemoteObject::open(url)?;
         let len = object.len();
-        Ok(Opened { path: url.into(), storage: Storage::Remote(object), start: 0, len })
+        Ok(Opened { path: url.into(), storage: Storage::Remote(object.into()), start: 0, len })
     }
 
     #[cfg(not(feature = "remote"))]
@@ -164,6 +164,12 @@ impl Opened {
         /// As many bytes arrive while a server begins some answers.
         const REMOTE: usize = 4 << 20;
         if self.storage.file().is_some() { usual } else { REMOTE }
+    }
+
+    /// Returns the most bytes that are in memory before they are needed, for someone who reads so many bytes in order.
+    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    pub(super) fn ahead_memory(&self, bytes: u64) -> u64 {
+        if self.storage.file().is_some() { 0 } else { bytes.min(self.step(0) as u64) }
     }
 
     /// Fills `dst` with the bytes at an offset.

@@ -6,7 +6,7 @@ use super::file::{Opened, announce_map};
 use super::fortran::Fortran;
 use super::memory::map_file;
 use super::signal_list::Entry;
-use super::storage::{Storage, read_error};
+use super::storage::{Ordered, read_error};
 use super::{Dtype, Memory, ReadMode};
 use crate::error::{Error, Result};
 use memmap2::Mmap;
@@ -68,7 +68,7 @@ pub(super) struct FileRows {
     pub path: PathBuf,
     pub dtype: Dtype,
     pub rows: u64,
-    storage: Storage,
+    bytes: Ordered,
     place: Place,
     /// The order in which the rows are stored, unless it is theirs. There is one piece then.
     order: Option<Fortran>,
@@ -103,7 +103,8 @@ impl FileRows {
         if place.stride != dtype.size() as u64 {
             notes.push("holds records, of which a field is gathered; a file of the field alone is read faster");
         }
-        FileRows { path, dtype, rows, storage, place, order: None, map: None, direct, is_direct, notes }
+        let bytes = Ordered::new(storage);
+        FileRows { path, dtype, rows, bytes, place, order: None, map: None, direct, is_direct, notes }
     }
 
     /// Returns the rows as those of an array of this shape that is stored in Fortran order. The shape has as many
@@ -125,7 +126,7 @@ impl FileRows {
     /// Nobody may write to the file or truncate it while this value exists.
     pub(super) unsafe fn mapped(mut self) -> Self {
         let end = self.place.end(self.rows, self.dtype);
-        let Some(file) = self.storage.file() else { return self };
+        let Some(file) = self.bytes.storage.file() else { return self };
         // SAFETY: the caller upholds the contract; the file is as long as its rows, as `new` requires.
         let map = unsafe { map_file(file, end) };
         if self.rows > 0 && map.is_none() {
@@ -141,7 +142,7 @@ impl FileRows {
     /// Reads the rows as some of a dataset of this many bytes, which may be too large for the page cache.
     pub(super) fn among(mut self, bytes: u64) -> Self {
         if self.direct.is_none() && bytes > memory() / LARGE {
-            self.direct = self.storage.file().and_then(|file| Direct::open(&self.path, file));
+            self.direct = self.bytes.storage.file().and_then(|file| Direct::open(&self.path, file));
         }
         self
     }
@@ -198,7 +199,9 @@ impl FileRows {
     fn read_stored(&self, at: u64, stride: u64, dst: &mut [u8], direct: Option<&Direct>) -> io::Result<()> {
         let read = |at: u64, dst: &mut [u8]| match direct {
             Some(direct) => direct.read(at, dst),
-            None => self.storage.read_at(dst, at),
+            // Columns are read at many places.
+            None if self.order.is_some() => self.bytes.storage.read_at(dst, at),
+            None => self.bytes.read_at(dst, at),
         };
         let is_adjacent = stride == self.dtype.size() as u64;
         match self.map.as_ref().filter(|_| direct.is_none()) {
@@ -234,7 +237,7 @@ impl FileRows {
 
     /// Returns whether the rows can be read without a disk. An estimate is enough here.
     pub(super) fn is_cached(&self, first: u64, rows: u64) -> bool {
-        match (&self.direct, self.storage.file()) {
+        match (&self.direct, self.bytes.storage.file()) {
             (None, _) | (_, None) => true,
             (Some(_), _) if self.is_direct => false,
             (Some(_), Some(file)) => {
@@ -254,9 +257,14 @@ impl FileRows {
         self.direct.as_ref().map_or(0, Direct::bytes)
     }
 
+    /// See [`Source::decode_memory`](super::Source::decode_memory).
+    pub(super) fn memory_ahead(&self) -> u64 {
+        if self.order.is_some() { 0 } else { self.bytes.memory() }
+    }
+
     /// See [`Source::version`](super::Source::version).
     pub(super) fn version(&self) -> Option<u128> {
-        self.storage.version()
+        self.bytes.version()
     }
 
     /// Returns why the file is not read as requested.

@@ -108,6 +108,10 @@ impl Source for Raw {
         Some(&self.0.path)
     }
 
+    fn decode_memory(&self) -> u64 {
+        self.0.memory_ahead()
+    }
+
     fn is_cached(&self, first: u64, rows: u64) -> bool {
         self.0.is_cached(first, rows)
     }

@@ -2,19 +2,21 @@
 
 use super::file::{io_error, version_of};
 #[cfg(feature = "remote")]
-use super::remote::RemoteObject;
+use super::remote::{Ahead, RemoteObject};
 use crate::error::Error;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+#[cfg(feature = "remote")]
+use std::sync::Arc;
 
 /// The bytes of a file that is open.
 #[derive(Debug)]
 pub(super) enum Storage {
     Disk(File),
     #[cfg(feature = "remote")]
-    Remote(RemoteObject),
+    Remote(Arc<RemoteObject>),
 }
 
 impl Storage {
@@ -52,6 +54,56 @@ impl Storage {
             #[cfg(feature = "remote")]
             Storage::Remote(object) => Some(object.version()),
         }
+    }
+}
+
+/// The bytes of a file of which rows are read in order.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    pub storage: Storage,
+    /// Reads before bytes are needed, if the file is on a server.
+    #[cfg(feature = "remote")]
+    ahead: Option<Ahead>,
+}
+
+impl Ordered {
+    pub(super) fn new(storage: Storage) -> Ordered {
+        #[cfg(feature = "remote")]
+        let ahead = match &storage {
+            Storage::Disk(_) => None,
+            Storage::Remote(object) => Some(Ahead::new(object.clone())),
+        };
+        Ordered {
+            storage,
+            #[cfg(feature = "remote")]
+            ahead,
+        }
+    }
+
+    /// Fills `dst` with the bytes at an offset. See [`read_error`] for its errors.
+    pub(super) fn read_at(&self, dst: &mut [u8], at: u64) -> io::Result<()> {
+        #[cfg(feature = "remote")]
+        if let Some(ahead) = &self.ahead {
+            return ahead.read_at(dst, at).map_err(io::Error::other);
+        }
+        self.storage.read_at(dst, at)
+    }
+
+    /// Returns the most bytes that are in memory before they are needed.
+    pub(super) fn memory(&self) -> u64 {
+        #[cfg(feature = "remote")]
+        return self.ahead.as_ref().map_or(0, Ahead::memory);
+        #[cfg(not(feature = "remote"))]
+        0
+    }
+
+    /// Returns the version of the bytes. A run asks when it begins and ends, so nothing else stays in memory.
+    pub(super) fn version(&self) -> Option<u128> {
+        #[cfg(feature = "remote")]
+        if let Some(ahead) = &self.ahead {
+            ahead.clear();
+        }
+        self.storage.version()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What servers do wrong: it is made up for, or an error, and never a wrong row.
 
 use super::server::{Fault, Server};
-use super::{npy, rows};
+use super::{npy, rows, rows_in};
 use overshot::io;
 
 const ROWS: u64 = 1_500_000;
@@ -25,6 +25,9 @@ fn what_a_request_made_again_makes_up_for() {
         server.set(fault);
         let x = io::open(server.url("b/x.npy"), None).unwrap();
         assert!(rows(&x).unwrap() == local, "{fault:?}");
+        server.set(fault);
+        let x = io::open(server.url("b/x.npy"), None).unwrap();
+        assert!(rows_in(&x, 100).unwrap() == local, "{fault:?}, in small pieces");
     }
 }
 
@@ -47,7 +50,9 @@ fn what_is_an_error() {
         }
         let x = io::open(&url, None).unwrap();
         server.set(fault);
-        let error = rows(&x).map(|own| own == local).unwrap_err().to_string();
-        assert!(error.starts_with(&url) && error.contains(words), "{fault:?}: {error}");
+        for pieces in [3, 100] {
+            let error = rows_in(&x, pieces).map(|own| own == local).unwrap_err().to_string();
+            assert!(error.starts_with(&url) && error.contains(words), "{fault:?}: {error}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Every format has the same rows by its URL as in its file, with few requests.
 
 use super::server::Server;
-use super::{npy, rows};
+use super::{npy, rows, rows_in};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
@@ -18,11 +18,21 @@ use std::sync::Arc;
 
 /// Compares an input by its URL with that of the file. Returns the number of requests.
 fn same(server: &Server, local: Input<'_>, url: impl FnOnce() -> overshot::Result<Input<'static>>) -> usize {
+    same_in(server, 3, local, url)
+}
+
+/// The same, read in so many pieces.
+fn same_in(
+    server: &Server,
+    pieces: usize,
+    local: Input<'_>,
+    url: impl FnOnce() -> overshot::Result<Input<'static>>,
+) -> usize {
     server.requests();
     let remote = url().unwrap();
     let [a, b] = [&local, &remote].map(|input| input.source());
     assert_eq!((a.dtype(), a.rows(), a.shape(), a.grains()), (b.dtype(), b.rows(), b.shape(), b.grains()));
-    assert!(rows(&remote).unwrap() == rows(&local).unwrap(), "{}", b.name());
+    assert!(rows_in(&remote, pieces).unwrap() == rows(&local).unwrap(), "{}", b.name());
     assert!(b.version().is_some() && b.memory().is_none());
     let requests = server.requests();
     assert!(
@@ -47,6 +57,8 @@ fn npy_and_raw_files() {
     let url = server.url("b/x%20y.npy");
     let requests = same(&server, io::open(&path, None).unwrap(), || io::open(&url, None));
     assert!(requests <= 5, "{requests} requests: the length, the header, and three pieces");
+    let requests = same_in(&server, 200, io::open(&path, None).unwrap(), || io::open(&url, None));
+    assert!(requests <= 8, "{requests} requests: the length, the header, one read, and five blocks");
     let raw = || Ok(Raw::open(server.url("b/x.raw"), Dtype::U8)?.into());
     same(&server, Raw::open(&path, Dtype::U8).unwrap().into(), raw);
     // Rows that are several pieces of one request of the caller.
@@ -63,6 +75,34 @@ fn npy_and_raw_files() {
     assert!(mapped.source().memory().is_none() && mapped.source().warning().is_none());
     let direct = io::open_with(&url, None, io::ReadMode::Direct).unwrap();
     assert!(direct.source().warning().unwrap().contains("is not read with direct I/O, because it is on a server"));
+}
+
+/// Reads at any places, some of which are behind others, by several threads.
+#[test]
+fn rows_in_any_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.npy");
+    npy(&path, 4_000_000);
+    let server = Server::start();
+    server.put_path("b/x.npy", &path);
+    let x = Npy::open(server.url("b/x.npy")).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let x = &x;
+            scope.spawn(move || {
+                let mut first = thread * 900_000;
+                for step in 0..120 {
+                    let mut own = vec![0; 8 * (1 + (step * 7919 + thread as usize * 104_729) % 60_000)];
+                    let rows = own.len() as u64 / 8;
+                    first = if step % 20 == 19 { (first * 31 + 17) % 3_900_000 } else { first % 3_900_000 };
+                    overshot::Source::read(x, first, &mut own).unwrap();
+                    let expected = (first..first + rows).flat_map(|row| (row as f64).to_le_bytes());
+                    assert!(own.into_iter().eq(expected), "{rows} rows from {first} on");
+                    first += rows;
+                }
+            });
+        }
+    });
 }
 
 #[test]

@@ -25,6 +25,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 /// The name of the format, for messages.
 const FORMAT: &str = "Arrow";
@@ -362,6 +363,17 @@ impl Source for Arrow {
         match &self.rows {
             Rows::Stored(_) => &[],
             Rows::Decoded { rows, .. } => &rows.grains,
+        }
+    }
+
+    fn decode_memory(&self) -> u64 {
+        match &self.rows {
+            Rows::Stored(rows) => rows.memory_ahead(),
+            Rows::Decoded { rows, .. } => {
+                let Decoder { parts, file, .. } = &rows.decoder;
+                let longest = parts.iter().map(|part| part.values.len).max().unwrap_or(0);
+                file.ahead_memory(longest).saturating_mul(available_parallelism().map_or(1, usize::from) as u64)
+            }
         }
     }
 

@@ -212,6 +212,10 @@ impl Source for Npy {
         Some(&self.rows.path)
     }
 
+    fn decode_memory(&self) -> u64 {
+        self.rows.memory_ahead()
+    }
+
     fn is_cached(&self, first: u64, rows: u64) -> bool {
         self.rows.is_cached(first, rows)
     }

@@ -32,11 +32,6 @@ impl FileBytes {
         let ahead = self.file.storage.file().is_none().then(ahead);
         FileBytes { file: self.file.clone(), len: self.len, ahead }
     }
-
-    /// Returns the most bytes that are read ahead for one who reads so many bytes in order.
-    pub(super) fn ahead_memory(&self, bytes: u64) -> u64 {
-        if self.file.storage.file().is_some() { 0 } else { bytes.min(self.file.step(0) as u64) }
-    }
 }
 
 /// Reads more of a server's file at once than what is asked for, which is a page or its header of some dozen bytes.

@@ -275,7 +275,7 @@ impl Source for Parquet {
         let Decoder { metadata, index, file, .. } = &self.decoded.decoder;
         let chunks = metadata.row_groups().iter().map(|group| place_of(group.column(*index)));
         let longest = chunks.map(|place| place.end - place.start).max().unwrap_or(0);
-        file.ahead_memory(longest).saturating_mul(available_parallelism().map_or(1, usize::from) as u64)
+        file.opened().ahead_memory(longest).saturating_mul(available_parallelism().map_or(1, usize::from) as u64)
     }
 
     fn path(&self) -> Option<&Path> {

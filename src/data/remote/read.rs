@@ -105,8 +105,13 @@ impl RemoteObject {
         }
     }
 
+    /// Returns the error for bytes that no thread can wait for.
+    pub(super) fn no_thread(&self, at: u64, error: io::Error) -> Error {
+        thread_error(&self.url, unread(at, 0), error)
+    }
+
     /// Fills `dst`, and asks again for what has not come.
-    async fn piece(&self, dst: &mut [u8], at: u64) -> Result<()> {
+    pub(super) async fn piece(&self, dst: &mut [u8], at: u64) -> Result<()> {
         let (mut done, mut tries) = (0, 0);
         loop {
             let before = done;

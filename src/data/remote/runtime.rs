@@ -27,6 +27,15 @@ fn runtime() -> io::Result<&'static Runtime> {
     }
 }
 
+/// Runs a future, for which nobody waits here.
+///
+/// # Errors
+/// If the system starts no more threads.
+pub(super) fn start(future: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    runtime()?.spawn(future);
+    Ok(())
+}
+
 /// Waits for a future, on the calling thread.
 ///
 /// # Errors
