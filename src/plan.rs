@@ -200,7 +200,7 @@ pub struct Plan {
     pub chunk_rows: u64,
     /// Rows of the smallest chunks, at the end of a run.
     pub min_chunk_rows: u64,
-    /// The most bytes of memory in which inputs keep decoded rows, which all devices read
+    /// The most bytes of memory in which inputs keep rows that are decoded or read ahead, for all devices
     /// ([`Source::decode_memory`](crate::Source::decode_memory)).
     pub decode_bytes: u64,
     /// The devices.
@@ -630,7 +630,11 @@ impl Plan {
         writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
         writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {tile_rows} rows)")?;
         if self.decode_bytes > 0 {
-            writeln!(f, "decoding       at most {} of decoded rows in memory", ByteSize(self.decode_bytes))?;
+            writeln!(
+                f,
+                "decoding       at most {} of rows in memory, decoded or read ahead",
+                ByteSize(self.decode_bytes)
+            )?;
         }
         for device in &self.devices {
             let DevicePlan { id, name, workers, slots, blocks, .. } = device;

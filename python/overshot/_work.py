@@ -144,10 +144,10 @@ def prepare(
 
 def _sent(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
-        return os.path.abspath(value)
+        return _absolute(value)
     if isinstance(value, _core.File):
         path, dtype, read, field, member, nulls = value.__getnewargs__()
-        return _core.File(os.path.abspath(path), dtype, read, field, member, nulls)
+        return _core.File(_absolute(path), dtype, read, field, member, nulls)
     is_number = isinstance(value, np.ndarray) and value.ndim == 0
     if is_number or isinstance(value, (_core.Blocks, bool, int, float, np.generic)):
         return value
@@ -160,6 +160,12 @@ def _sent(name: str, value: Any) -> Any:
         f"{name}: a {type(value).__name__} is in the memory of this process, and is not sent to the workers: write it "
         "with numpy.save to a file that all workers see, and pass its path"
     )
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """Returns the path that is the same in every folder. A URL is."""
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(text)
 
 
 def _path(name: str, value: Any) -> Any:

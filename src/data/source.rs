@@ -86,8 +86,8 @@ pub trait Source: Send + Sync {
         !self.grains().is_empty()
     }
 
-    /// Returns the most bytes of memory in which the source keeps decoded rows, if it knows that; otherwise 0. Plans
-    /// show them.
+    /// Returns the most bytes of memory in which the source keeps rows that it has decoded, or has read before they are
+    /// needed, if it knows that; otherwise 0. Plans show them.
     fn decode_memory(&self) -> u64 {
         0
     }

@@ -4,6 +4,7 @@
 use super::read::RemoteObject;
 use super::runtime::start;
 use crate::error::{Error, Result};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -114,9 +115,10 @@ impl Ahead {
         let mut state = self.lock();
         loop {
             for number in number..=(number + AHEAD).min(last) {
-                if !state.blocks.contains_key(&number) {
-                    state.blocks.insert(number, Block::Coming);
-                    self.ask(number, state.cleared)?;
+                let cleared = state.cleared;
+                if let Entry::Vacant(place) = state.blocks.entry(number) {
+                    self.ask(number, cleared)?;
+                    place.insert(Block::Coming);
                 }
             }
             state.uses += 1;
