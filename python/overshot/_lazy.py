@@ -618,7 +618,8 @@ def _run(roots: list[Array], settings: dict[str, Any]) -> None:
 
 def _result(values: Array, settings: dict[str, Any] | None = None) -> Any:
     value = values._value
-    if isinstance(value, _core.Resident) or gpu_array(value) is not None:
+    is_remote = isinstance(value, _core.File) and "://" in os.fspath(value.path)
+    if is_remote or isinstance(value, _core.Resident) or gpu_array(value) is not None:
         return _engine.evaluate("values", {"values": value}, **settings or {})
     if not isinstance(value, _core.File):
         return value

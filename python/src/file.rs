@@ -1,5 +1,6 @@
 //! Files as inputs and outputs.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use overshot::io::{self, NamedFile, ReadMode};
@@ -14,8 +15,6 @@ use crate::error::exception;
 /// them anew.
 #[pyclass(frozen, module = "overshot")]
 pub(crate) struct File {
-    /// The path.
-    #[pyo3(get)]
     path: PathBuf,
     read: Read,
     given: Option<Dtype>,
@@ -71,6 +70,16 @@ impl File {
         Ok(file)
     }
 
+    /// The path, or the URL.
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // A `Path` of Python has one slash where a URL has two.
+        match io::is_url(&self.path) {
+            true => Ok(self.path.as_os_str().into_pyobject(py)?.into_any()),
+            false => Ok(self.path.as_path().into_pyobject(py)?.into_any()),
+        }
+    }
+
     /// The dtype, as a scalar type of NumPy.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -86,14 +95,14 @@ impl File {
     #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
     fn __getnewargs__(
         &self,
-    ) -> (PathBuf, Option<&'static str>, &'static str, Option<String>, Option<String>, Option<String>) {
+    ) -> (OsString, Option<&'static str>, &'static str, Option<String>, Option<String>, Option<String>) {
         let read = match self.read {
             Read::Map => "map",
             Read::With(ReadMode::Direct) => "direct",
             Read::With(_) => "pread",
         };
         let File { path, given, field, member, nulls, .. } = self;
-        (path.clone(), given.map(dtype::numpy_name), read, field.clone(), member.clone(), nulls.clone())
+        (path.clone().into(), given.map(dtype::numpy_name), read, field.clone(), member.clone(), nulls.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -107,13 +116,14 @@ impl File {
         let File { path, given, field, member, nulls, .. } = self;
         let (field, member, nulls) = (field.clone(), member.clone(), nulls.clone());
         let file = NamedFile { dtype: *given, field, member, nulls, ..NamedFile::from(&**path) };
-        let opened = match self.read {
+        let open = || match self.read {
             // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
             // file during a run. Only the library can leave this to the compiler.
             Read::Map => unsafe { file.map() },
             Read::With(mode) => file.open(mode),
         };
-        opened.map_err(exception)
+        // Other threads of Python run while a server answers.
+        Python::attach(|py| py.detach(open)).map_err(exception)
     }
 }
 

@@ -56,7 +56,7 @@ def test_files_of_a_server_are_inputs(evaluate, tmp_path, url):
     np.save(tmp_path / "x.npy", x)
     x[:, 0].astype("f4").tofile(tmp_path / "x.f32")
     file = ov.open(f"{url}/x.npy")
-    assert (file.shape, file.dtype) == (x.shape, np.float64)
+    assert (file.path, file.shape, file.dtype) == (f"{url}/x.npy", x.shape, np.float64)
     np.testing.assert_array_equal(evaluate("x * 2", x=f"{url}/x.npy"), x * 2)
     np.testing.assert_array_equal(evaluate("x * 2", x=pickle.loads(pickle.dumps(file))), x * 2)
     assert evaluate("max(x)", x=ov.open(f"{url}/x.f32", "f4")) == x[:, 0].max()
