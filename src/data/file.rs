@@ -10,12 +10,12 @@ use super::url::refused;
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io;
-#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg(feature = "arrow")]
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg(feature = "arrow")]
 use std::sync::Arc;
 
 /// How a file is read. A run on a file that changes is an error ([`Source::version`](crate::Source::version)).
@@ -152,7 +152,7 @@ impl Opened {
     }
 
     /// Returns what reads the file from an offset on, to its end.
-    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    #[cfg(feature = "arrow")]
     pub(super) fn from(file: &Arc<Opened>, at: u64) -> OpenedFrom {
         OpenedFrom { file: file.clone(), at, end: file.len }
     }
@@ -179,23 +179,22 @@ impl Opened {
 }
 
 /// Reads a file from an offset on.
-#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg(feature = "arrow")]
 pub(super) struct OpenedFrom {
     file: Arc<Opened>,
     at: u64,
     end: u64,
 }
 
-#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg(feature = "arrow")]
 impl OpenedFrom {
     /// Returns what reads no further than to this offset.
-    #[cfg(feature = "arrow")]
     pub(super) fn up_to(self, end: u64) -> OpenedFrom {
         OpenedFrom { end: self.end.min(end), ..self }
     }
 }
 
-#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg(feature = "arrow")]
 impl Read for OpenedFrom {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);

@@ -168,6 +168,11 @@ fn faults(device: &str) -> Outcome {
         assert!(done.stderr.contains("s3://b/x.npy: ") && done.stderr.contains(words), "{fault:?}: {}", done.stderr);
         assert!(!place.path("y.npy").exists(), "{fault:?}");
     }
+    server.set(Fault::Silent);
+    let x = format!("x={}", server.url("b/x.npy"));
+    let mut command = command(&place, &server, &["run", "--device", device, "sum(x)", &x]);
+    let done = done(command.env("HTTP_TIMEOUT", "300ms").output().unwrap());
+    done.is_error(1, &["b/x.npy: cannot be opened", "check the URL, the network and the server"]);
     // What another attempt makes up for.
     for fault in [Fault::Status(503, 1), Fault::Cut(100_000, 1)] {
         server.set(fault);

@@ -38,6 +38,7 @@ fn same_in(
     assert!(
         requests.iter().all(|request| request.method != "GET" || request.range.is_some() || is_zarr(&request.name))
     );
+    println!("{}: {} requests, read in {pieces} pieces", b.name(), requests.len());
     requests.len()
 }
 

@@ -21,6 +21,8 @@ use super::direct::memory;
 use super::file::{io_error, too_many_open};
 use super::storage::{error_within, read_error};
 use super::table_file::names;
+#[cfg(not(feature = "remote"))]
+use super::url::refused;
 use super::{Dtype, ReadMode, Source, StoredArray, is_url};
 use crate::error::{Error, Result};
 use std::fmt;
@@ -166,6 +168,10 @@ fn has(folder: &Path, name: &str) -> bool {
 fn place(path: &Path, name: Option<&str>) -> Result<PathBuf> {
     match (Node::of(path), name) {
         (None, _) => {
+            #[cfg(not(feature = "remote"))]
+            if is_url(path) {
+                return refused(path);
+            }
             if is_url(path) {
                 file_in(path, DESCRIPTIONS[0]).map_err(|error| read_error(path, error))?;
             } else if let Err(error) = fs::read_dir(path) {

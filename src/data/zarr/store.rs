@@ -4,6 +4,7 @@ use super::folder::Folder;
 #[cfg(feature = "remote")]
 use super::objects::Objects;
 use crate::data::folder_state::folder_state;
+#[cfg(feature = "remote")]
 use crate::data::is_url;
 use std::fs;
 use std::io;
