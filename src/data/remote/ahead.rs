@@ -148,17 +148,43 @@ impl Ahead {
         let at = number * BLOCK;
         let mut bytes = vec![0; BLOCK.min(object.len() - at) as usize];
         let asked = start(async move {
+            // Not before: the caller, who has the lock, drops a future that does not start.
+            let mut coming = Coming { shared, number, cleared, block: None };
             let done = object.piece(&mut bytes, at).await;
-            let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.cleared == cleared {
-                let now = state.uses;
-                let block = done.map_or_else(Block::Failed, |()| Block::There(Arc::new(bytes), now));
-                state.blocks.insert(number, block);
-            }
-            drop(state);
-            shared.came.notify_all();
+            coming.block = Some(done.map_or_else(Block::Failed, |()| Block::There(Arc::new(bytes), 0)));
         });
         asked.map_err(|error| self.object.no_thread(at, error))
+    }
+}
+
+/// A block that was asked for. Those who wait for it are told when this value goes, whatever has happened.
+struct Coming {
+    shared: Arc<Shared>,
+    number: u64,
+    cleared: u64,
+    block: Option<Block>,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.cleared == self.cleared {
+            match self.block.take() {
+                Some(Block::There(bytes, _)) => {
+                    let now = state.uses;
+                    state.blocks.insert(self.number, Block::There(bytes, now));
+                }
+                Some(block) => {
+                    state.blocks.insert(self.number, block);
+                }
+                // It stopped with a panic. Who needs the block asks again.
+                None => {
+                    state.blocks.remove(&self.number);
+                }
+            }
+        }
+        drop(state);
+        self.shared.came.notify_all();
     }
 }
 
