@@ -159,10 +159,28 @@ pub(crate) struct Shape {
     pub(crate) pinned: Vec<bool>,
     /// Whether the kernel selects rows.
     pub(crate) compacts: bool,
-    /// Whether an input is decoded while it is read.
+    /// Whether an input is decoded while it is read, or an output encoded while it is written.
     pub(crate) decodes: bool,
     /// The most bytes in which inputs keep decoded rows, as far as they know.
     pub(crate) decode_bytes: u64,
+    /// For every output: the bytes of the rows that are encoded as a whole, or 0; and of all rows.
+    pub(crate) grains: Vec<(u64, u64)>,
+}
+
+impl Shape {
+    /// Returns the most bytes in which rows of outputs are put together and encoded. Each chunk under way leaves at
+    /// most two grains unfinished, and those that are next on a device one more. Each worker has a finished one, and
+    /// what it makes of that. Three of each output wait for others in a file, or are written to it.
+    fn encode_bytes(&self, devices: &[DevicePlan]) -> u64 {
+        let held = if self.compacts { MOST_HELD } else { 1 };
+        let chunks: usize = devices.iter().map(|device| device.workers * device.slots.max(held)).sum();
+        let workers: usize = devices.iter().map(|device| device.workers).sum();
+        let most = (2 * chunks + devices.len() + 2 * workers + 3) as u64;
+        self.grains
+            .iter()
+            .map(|(grain, all)| grain.saturating_mul(most).min(all.saturating_mul(6)))
+            .fold(0, u64::saturating_add)
+    }
 }
 
 /// The most computed chunks of a CPU worker that wait for their places in compacted outputs. If a worker with a chunk
@@ -203,6 +221,9 @@ pub struct Plan {
     /// The most bytes of memory in which inputs keep rows that are decoded or read ahead, for all devices
     /// ([`Source::decode_memory`](crate::Source::decode_memory)).
     pub decode_bytes: u64,
+    /// The most bytes of memory in which rows of outputs wait for those that are encoded with them
+    /// ([`Target::grain_bytes`](crate::io::Target::grain_bytes)), and are encoded.
+    pub encode_bytes: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
     /// The plans of the passes over the rows, in order, if the expression needs several
@@ -297,13 +318,14 @@ impl Plan {
         let chunk_rows = staging.or(drafts.iter().map(|draft| draft.chunk_rows).max()).unwrap_or(tile);
         // Copies of a third of a chunk are still efficient. A core loses nothing with smaller chunks.
         let min_chunk_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
-        let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
+        let devices: Vec<_> = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
         Ok(Plan {
             columns: vec![],
             notes: vec![],
             rows: shape.rows,
             row_bytes,
             decode_bytes: shape.decode_bytes,
+            encode_bytes: shape.encode_bytes(&devices),
             tile_rows: tile as u64,
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: min_chunk_rows as u64,
@@ -636,6 +658,9 @@ impl Plan {
                 ByteSize(self.decode_bytes)
             )?;
         }
+        if self.encode_bytes > 0 {
+            writeln!(f, "encoding       at most {} of rows in memory", ByteSize(self.encode_bytes))?;
+        }
         for device in &self.devices {
             let DevicePlan { id, name, workers, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
@@ -694,6 +719,7 @@ mod tests {
             compacts: false,
             decodes: false,
             decode_bytes: 0,
+            grains: vec![],
         }
     }
 

@@ -61,6 +61,7 @@ class File:
         field: str | None = None,
         member: str | None = None,
         nulls: str | None = None,
+        shape: list[int] | None = None,
     ) -> File: ...
     @property
     def path(self) -> str | os.PathLike[str]: ...
@@ -74,20 +75,32 @@ class File:
     def member(self) -> str | None: ...
     @property
     def nulls(self) -> str | None: ...
-    def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, str, str | None, str | None, str | None]: ...
+    def __getnewargs__(
+        self,
+    ) -> tuple[os.PathLike[str], str | None, str, str | None, str | None, str | None, list[int] | None]: ...
 
 @final
 class NewFile:
     """A file to be written."""
 
     def __new__(
-        cls, path: str | os.PathLike[str], dtype: str | None = None, force: bool = False, fsync: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        dtype: str | None = None,
+        force: bool = False,
+        fsync: bool = False,
+        codec: str | None = None,
+        chunks: list[int] | None = None,
     ) -> NewFile: ...
     @property
     def path(self) -> os.PathLike[str]: ...
     @property
+    def is_encoded(self) -> bool: ...
+    @property
     def journal(self) -> os.PathLike[str]: ...
-    def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, bool, bool]: ...
+    def __getnewargs__(
+        self,
+    ) -> tuple[os.PathLike[str], str | None, bool, bool, str | None, list[int] | None]: ...
 
 @final
 class NewRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import re
 import sys
@@ -575,27 +576,42 @@ def open(
     field: str | None = None,
     member: str | None = None,
     nulls: float | str | None = None,
+    shape: Sequence[int] | None = None,
 ) -> _core.File:
     """Opens a `.npy` file, a column of a Parquet or Arrow file, or a raw file of rows, as an input of any size.
 
     A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
-    `dtype` is that of a raw file. `field` is the column that is read of a Parquet or Arrow file, or the field of a
-    `.npy` file of records (a structured array).
+    `dtype` is that of a raw file, and `shape` the lengths of its dimensions, if it has several.
+    `field` is the column that is read of a Parquet or Arrow file, the array of a Zarr store, or the field of a `.npy`
+    file of records (a structured array).
     `nulls` is the value that is read in the place of nulls, such as `0` or `nan`. Without it, nulls are an error.
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
     name = None if dtype is None else np.dtype(dtype).name
-    return _core.File(os.fspath(path), name, read, field, member, None if nulls is None else str(nulls))
+    value = None if nulls is None else str(nulls)
+    lengths = None if shape is None else [operator.index(length) for length in shape]
+    return _core.File(os.fspath(path), name, read, field, member, value, lengths)
 
 
 def create(
-    path: str | os.PathLike[str], dtype: Any = None, *, force: bool = False, fsync: bool = False
+    path: str | os.PathLike[str],
+    dtype: Any = None,
+    *,
+    force: bool = False,
+    fsync: bool = False,
+    codec: str | None = None,
+    chunks: int | Sequence[int] | None = None,
 ) -> _core.NewFile:
     """Names a file as an output, which a run creates: `.npy`, a column of an Arrow file (`.arrow`, `.feather`,
-    `.ipc`), or raw rows with any other name.
+    `.ipc`) or a Parquet file (`.parquet`, `.pq`), an array of a Zarr store (`.zarr`), or raw rows with any other name.
 
     Values are cast to `dtype`, if it is given. An existing file is an error, unless `force` is true.
     With `fsync`, the file is on the disk before it gets its name, and its name is before the run ends.
+    `codec` compresses a Parquet file or a Zarr array: `"zstd:1"` unless it is given, `"zstd:19"`, `"gzip:6"`, `"lz4"`,
+    `"snappy"` (Parquet) or `"none"`. `chunks` is the shape of the chunks of a Zarr array, or the number of rows of the
+    row groups of a Parquet file.
     """
-    return _core.NewFile(os.fspath(path), None if dtype is None else np.dtype(dtype).name, force, fsync)
+    name = None if dtype is None else np.dtype(dtype).name
+    shape = None if chunks is None else [operator.index(length) for length in np.atleast_1d(chunks)]
+    return _core.NewFile(os.fspath(path), name, force, fsync, codec, shape)

@@ -66,7 +66,7 @@ def finished(
             values[name] = _first(values[name], shape)
     for name, value in values.items():
         if isinstance(value, _core.NewFile):
-            values[name] = opened(name, value.path, report)
+            values[name] = opened(name, value.path, report, value.is_encoded)
         elif isinstance(value, _core.GpuArray):
             values[name] = value.owner
     return values
@@ -79,10 +79,13 @@ def _first(array: np.ndarray, shape: list[int]) -> np.ndarray:
     return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
-def opened(name: str, path: str | os.PathLike[str], report: _core.Report) -> np.ndarray:
-    """Returns a file that was written as a memory map."""
+def opened(name: str, path: str | os.PathLike[str], report: _core.Report, is_encoded: bool = False) -> Any:
+    """Returns a file that was written: a memory map, or an input of other runs if it is encoded."""
     path = os.fspath(path)
     ending = os.path.splitext(path)[1].lower()
+    if is_encoded:
+        same = [output for output in report.to_dict()["outputs"] if _is_same(output["path"], path)]
+        return _core.File(path, field=name if len(same) > 1 else None)
     if ending == ".npy":
         opened: np.ndarray = np.load(path, mmap_mode="r")
         return opened

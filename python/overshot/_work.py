@@ -146,8 +146,8 @@ def _sent(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _absolute(value)
     if isinstance(value, _core.File):
-        path, dtype, read, field, member, nulls = value.__getnewargs__()
-        return _core.File(_absolute(path), dtype, read, field, member, nulls)
+        path, dtype, read, field, member, nulls, shape = value.__getnewargs__()
+        return _core.File(_absolute(path), dtype, read, field, member, nulls, shape)
     is_number = isinstance(value, np.ndarray) and value.ndim == 0
     if is_number or isinstance(value, (_core.Blocks, bool, int, float, np.generic)):
         return value
@@ -172,6 +172,6 @@ def _path(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _core.NewFile(os.path.abspath(value))
     if isinstance(value, _core.NewFile):
-        path, dtype, force, fsync = value.__getnewargs__()
-        return _core.NewFile(os.path.abspath(path), dtype, force, fsync)
+        path, dtype, force, fsync, codec, chunks = value.__getnewargs__()
+        return _core.NewFile(os.path.abspath(path), dtype, force, fsync, codec, chunks)
     raise TypeError(f"{name}: workers write files: pass a path that all of them see, not a {type(value).__name__}")

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use overshot::io::{self, NamedFile, ReadMode};
+use overshot::io::{self, Codec, NamedFile, ReadMode};
 use overshot::{Dtype, Input, Output};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,6 +18,7 @@ pub(crate) struct File {
     path: PathBuf,
     read: Read,
     given: Option<Dtype>,
+    given_shape: Option<Vec<u64>>,
     /// The field of its records that is read.
     #[pyo3(get)]
     field: Option<String>,
@@ -30,6 +31,10 @@ pub(crate) struct File {
     dtype: Dtype,
     shape: Vec<u64>,
 }
+
+/// The arguments of `File`.
+type FileArguments =
+    (OsString, Option<&'static str>, &'static str, Option<String>, Option<String>, Option<String>, Option<Vec<u64>>);
 
 /// How a file is read.
 #[derive(Clone, Copy)]
@@ -46,7 +51,8 @@ fn parse_dtype(name: Option<&str>) -> PyResult<Option<Dtype>> {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (path, dtype=None, read="map", field=None, member=None, nulls=None))]
+    #[pyo3(signature = (path, dtype=None, read="map", field=None, member=None, nulls=None, shape=None))]
+    #[allow(clippy::too_many_arguments, reason = "Python passes them one by one")]
     fn new(
         path: PathBuf,
         dtype: Option<&str>,
@@ -54,7 +60,9 @@ impl File {
         field: Option<String>,
         member: Option<String>,
         nulls: Option<String>,
+        shape: Option<Vec<u64>>,
     ) -> PyResult<Self> {
+        let given_shape = shape;
         let given = parse_dtype(dtype)?;
         let read = match read {
             "map" => Read::Map,
@@ -62,7 +70,7 @@ impl File {
             "direct" => Read::With(ReadMode::Direct),
             other => return Err(PyValueError::new_err(format!("read='{other}' is not 'map', 'pread' or 'direct'"))),
         };
-        let mut file = File { dtype: Dtype::U8, shape: vec![], path, read, given, field, member, nulls };
+        let mut file = File { dtype: Dtype::U8, shape: vec![], path, read, given, given_shape, field, member, nulls };
         let input = file.input()?;
         let source = input.source();
         file.shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
@@ -92,17 +100,15 @@ impl File {
         pyo3::types::PyTuple::new(py, &self.shape)
     }
 
-    #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
-    fn __getnewargs__(
-        &self,
-    ) -> (OsString, Option<&'static str>, &'static str, Option<String>, Option<String>, Option<String>) {
+    fn __getnewargs__(&self) -> FileArguments {
         let read = match self.read {
             Read::Map => "map",
             Read::With(ReadMode::Direct) => "direct",
             Read::With(_) => "pread",
         };
-        let File { path, given, field, member, nulls, .. } = self;
-        (path.clone().into(), given.map(dtype::numpy_name), read, field.clone(), member.clone(), nulls.clone())
+        let File { path, given, given_shape, field, member, nulls, .. } = self;
+        let given = given.map(dtype::numpy_name);
+        (path.clone().into(), given, read, field.clone(), member.clone(), nulls.clone(), given_shape.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -113,9 +119,9 @@ impl File {
 impl File {
     /// Opens the file as an input.
     pub(crate) fn input(&self) -> PyResult<Input<'static>> {
-        let File { path, given, field, member, nulls, .. } = self;
-        let (field, member, nulls) = (field.clone(), member.clone(), nulls.clone());
-        let file = NamedFile { dtype: *given, field, member, nulls, ..NamedFile::from(&**path) };
+        let File { path, given, given_shape, field, member, nulls, .. } = self;
+        let (shape, field, member, nulls) = (given_shape.clone(), field.clone(), member.clone(), nulls.clone());
+        let file = NamedFile { dtype: *given, shape, field, member, nulls, ..NamedFile::from(&**path) };
         let open = || match self.read {
             // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
             // file during a run. Only the library can leave this to the compiler.
@@ -127,7 +133,7 @@ impl File {
     }
 }
 
-/// A file to be written: `.npy`, an Arrow file, or raw rows.
+/// A file to be written: `.npy`, a column of an Arrow or Parquet file, an array of a Zarr store, or raw rows.
 #[pyclass(frozen, module = "overshot")]
 pub(crate) struct NewFile {
     /// The path.
@@ -136,14 +142,30 @@ pub(crate) struct NewFile {
     dtype: Option<Dtype>,
     force: bool,
     fsync: bool,
+    codec: Option<Codec>,
+    chunks: Option<Vec<u64>>,
 }
 
 #[pymethods]
 impl NewFile {
     #[new]
-    #[pyo3(signature = (path, dtype=None, force=false, fsync=false))]
-    fn new(path: PathBuf, dtype: Option<&str>, force: bool, fsync: bool) -> PyResult<Self> {
-        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force, fsync })
+    #[pyo3(signature = (path, dtype=None, force=false, fsync=false, codec=None, chunks=None))]
+    fn new(
+        path: PathBuf,
+        dtype: Option<&str>,
+        force: bool,
+        fsync: bool,
+        codec: Option<&str>,
+        chunks: Option<Vec<u64>>,
+    ) -> PyResult<Self> {
+        let codec = codec.map(str::parse).transpose().map_err(exception)?;
+        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force, fsync, codec, chunks })
+    }
+
+    /// Whether the values are encoded, so that they cannot be mapped.
+    #[getter]
+    fn is_encoded(&self) -> PyResult<bool> {
+        Ok(io::create(&self.path, self.dtype).map_err(exception)?.is_encoded())
     }
 
     /// The path of the journal of a run whose first output this is.
@@ -152,8 +174,11 @@ impl NewFile {
         overshot::Journal::beside(&self.path).path().into()
     }
 
-    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool, bool) {
-        (self.path.clone(), self.dtype.map(dtype::numpy_name), self.force, self.fsync)
+    #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
+    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool, bool, Option<String>, Option<Vec<u64>>) {
+        let NewFile { path, dtype, force, fsync, codec, chunks } = self;
+        let codec = codec.map(|codec| codec.to_string());
+        (path.clone(), dtype.map(dtype::numpy_name), *force, *fsync, codec, chunks.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -163,7 +188,13 @@ impl NewFile {
 
 impl NewFile {
     pub(crate) fn output(&self) -> PyResult<Output<'static>> {
-        let file = io::create(&self.path, self.dtype).map_err(exception)?;
-        Ok(file.force(self.force).fsync(self.fsync).into())
+        let mut file = io::create(&self.path, self.dtype).map_err(exception)?.force(self.force).fsync(self.fsync);
+        if let Some(codec) = self.codec {
+            file = file.codec(codec);
+        }
+        if let Some(chunks) = &self.chunks {
+            file = file.chunks(chunks);
+        }
+        Ok(file.into())
     }
 }

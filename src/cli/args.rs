@@ -11,7 +11,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use overshot::{
     DeviceChoice, Engine, Input, Precision,
-    io::{NamedFile, ReadMode},
+    io::{Codec, NamedFile, ReadMode},
 };
 
 use super::help::{ENDINGS, EXAMPLES, MERGE};
@@ -83,8 +83,8 @@ pub struct JobArgs {
     pub expression: String,
 
     /// The file of a name. It is an output if the expression assigns the name, or if the kernel's parameter is a
-    /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype, as Arrow files do (.arrow,
-    /// .feather, .ipc), in which outputs are columns, and Parquet files, which are inputs only. All other files are
+    /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype, as do Arrow (.arrow,
+    /// .feather, .ipc) and Parquet files, in which outputs are columns, and Zarr stores (.zarr). All other files are
     /// raw: inputs need a dtype (bool, i8 to i64, u8 to u64, f16, bf16, f32, f64), and ':f64!' reads a file as raw that
     /// looks like another format. A folder, or a pattern such as 'x=part-*.npy', stands for its files as one input, in
     /// natural order of their names. If the expression reads fields, such as t.price, 't=trades.npy' is a file of
@@ -108,6 +108,16 @@ pub struct JobArgs {
     /// of --resume and of 'overshot merge' always are
     #[arg(long, help_heading = "Data")]
     pub fsync: bool,
+
+    /// How to compress Parquet and Zarr outputs: none, snappy (Parquet), lz4, zstd, gzip, or zstd:LEVEL, gzip:LEVEL
+    /// [default: zstd:1]
+    #[arg(long, value_name = "CODEC", value_parser = Codec::from_str, help_heading = "Data")]
+    pub codec: Option<Codec>,
+
+    /// The pieces that are encoded as a whole: the shape of the chunks of Zarr outputs, such as 365,90,180, or the rows
+    /// of the row groups of Parquet outputs [default: chunks of about 8 MiB, row groups of 1048576 rows]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', help_heading = "Data")]
+    pub chunks: Option<Vec<u64>>,
 
     /// How to read input files [default: map, but direct for large files that are not in the page cache]
     #[arg(long, value_name = "HOW", help_heading = "Data")]

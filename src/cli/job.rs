@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use overshot::io::NamedFile;
+use overshot::io::{NamedFile, NewFile};
 use overshot::kernel::Call;
 use overshot::{Engine, Job, Plan, Report, html};
 
@@ -165,9 +165,12 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
     }
     job = job.verify(args.verify.unwrap_or(0.0)).checksum(args.checksum);
     job = job.precision(args.precision.unwrap_or_default());
+    let is_output = |used: &Use| matches!(used, Use::Output);
+    let outputs: Vec<_> = uses.iter().filter(|(_, used)| is_output(used)).map(|(file, _)| &file.file).collect();
+    check_encoding(args, &outputs)?;
     for (Binding { name, file }, used) in uses {
         job = match used {
-            Use::Output => job.output(name, file.create()?.force(args.force).fsync(args.fsync)),
+            Use::Output => job.output(name, new_file(args, file)?),
             Use::Number(Value::Scalar(scalar)) => job.scalar(name, scalar),
             Use::Number(Value::Number(number)) => job.number(name, number),
             Use::Inputs(inputs) => {
@@ -180,6 +183,34 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         };
     }
     Ok(job)
+}
+
+/// A file to be written as the options say. Those about encoding are for the formats that are encoded.
+pub fn new_file(args: &JobArgs, file: &NamedFile) -> Result<NewFile> {
+    let mut new = file.create()?.force(args.force).fsync(args.fsync);
+    if !new.is_encoded() {
+        return Ok(new);
+    }
+    if let Some(codec) = args.codec {
+        new = new.codec(codec);
+    }
+    if let Some(chunks) = &args.chunks {
+        new = new.chunks(chunks);
+    }
+    Ok(new)
+}
+
+/// Options about encoding need an output that is encoded.
+fn check_encoding(args: &JobArgs, outputs: &[&NamedFile]) -> Result {
+    let given = [("--codec", args.codec.is_some()), ("--chunks", args.chunks.is_some())];
+    let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let is_encoded = |file: &&NamedFile| file.create().is_ok_and(|new| new.is_encoded());
+    if outputs.iter().any(is_encoded) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{option} is for Parquet and Zarr outputs: name one, such as y=y.parquet, or leave it out"
+    )))
 }
 
 /// The names of a job.

@@ -72,7 +72,7 @@ impl Dataset {
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Dataset::Npy(npy) => npy.bytes(),
-            Dataset::Raw(raw) => raw.0.bytes(),
+            Dataset::Raw(raw) => raw.rows.bytes(),
             #[cfg(feature = "arrow")]
             Dataset::Arrow(column) => column.bytes(),
             #[cfg(feature = "parquet")]
@@ -86,7 +86,7 @@ impl Dataset {
     pub(super) fn among(self, bytes: u64) -> Dataset {
         match self {
             Dataset::Npy(npy) => Dataset::Npy(npy.among(bytes)),
-            Dataset::Raw(raw) => Dataset::Raw(Raw(raw.0.among(bytes))),
+            Dataset::Raw(raw) => Dataset::Raw(raw.among(bytes)),
             #[cfg(feature = "arrow")]
             Dataset::Arrow(column) => Dataset::Arrow(column.among(bytes).into()),
             #[cfg(feature = "parquet")]

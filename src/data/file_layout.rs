@@ -1,8 +1,8 @@
 //! The bytes of an output file: a header, then the rows, then a trailer.
 
-use super::{Dtype, npy};
 #[cfg(feature = "arrow")]
-use super::{arrow::NewTable, numpy_shape};
+use super::arrow::NewTable;
+use super::{Dtype, npy, numpy_shape};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -12,7 +12,11 @@ pub(crate) enum FileFormat {
     #[cfg(feature = "arrow")]
     Arrow,
     Npy,
+    #[cfg(feature = "parquet")]
+    Parquet,
     Raw,
+    #[cfg(feature = "zarr")]
+    Zarr,
 }
 
 impl FileFormat {
@@ -20,7 +24,11 @@ impl FileFormat {
         #[cfg(feature = "arrow")]
         FileFormat::Arrow,
         FileFormat::Npy,
+        #[cfg(feature = "parquet")]
+        FileFormat::Parquet,
         FileFormat::Raw,
+        #[cfg(feature = "zarr")]
+        FileFormat::Zarr,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -28,22 +36,44 @@ impl FileFormat {
             #[cfg(feature = "arrow")]
             FileFormat::Arrow => "arrow",
             FileFormat::Npy => "npy",
+            #[cfg(feature = "parquet")]
+            FileFormat::Parquet => "parquet",
             FileFormat::Raw => "raw",
+            #[cfg(feature = "zarr")]
+            FileFormat::Zarr => "zarr",
         }
     }
 
-    /// Returns whether a file may have several columns.
-    pub(super) fn is_table(self) -> bool {
+    /// Returns whether a file, or a folder, may have several outputs.
+    pub(super) fn has_names(self) -> bool {
+        !matches!(self, FileFormat::Npy | FileFormat::Raw)
+    }
+
+    /// Returns whether all outputs of a file have the same number of rows.
+    pub(super) fn has_columns(self) -> bool {
         match self {
             #[cfg(feature = "arrow")]
             FileFormat::Arrow => true,
-            FileFormat::Npy | FileFormat::Raw => false,
+            #[cfg(feature = "parquet")]
+            FileFormat::Parquet => true,
+            _ => false,
         }
     }
 
-    /// Returns the format with this name.
+    /// Returns whether values are encoded, so that the places of rows are not known before they are written.
+    pub(super) fn is_encoded(self) -> bool {
+        match self {
+            #[cfg(feature = "parquet")]
+            FileFormat::Parquet => true,
+            #[cfg(feature = "zarr")]
+            FileFormat::Zarr => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the format with this name, if the places of rows are known.
     pub(crate) fn parse(name: &str) -> Option<FileFormat> {
-        FileFormat::ALL.iter().copied().find(|format| format.name() == name)
+        FileFormat::ALL.iter().copied().find(|format| format.name() == name && !format.is_encoded())
     }
 }
 
@@ -76,13 +106,13 @@ impl FileLayout {
         FileLayout { name: name.into(), ..self }
     }
 
-    /// Returns the header. That of a shorter file has the same length.
+    /// Returns the header. That of a shorter file has the same length. Encoded files have none of a known length.
     pub(super) fn header(&self) -> Vec<u8> {
         match self.format {
             #[cfg(feature = "arrow")]
             FileFormat::Arrow => self.column().header(),
             FileFormat::Npy => npy::header(self.dtype, self.rows, self.shape.as_deref()),
-            FileFormat::Raw => vec![],
+            _ => vec![],
         }
     }
 
@@ -91,7 +121,7 @@ impl FileLayout {
         match self.format {
             #[cfg(feature = "arrow")]
             FileFormat::Arrow => self.column().trailer(),
-            FileFormat::Npy | FileFormat::Raw => vec![],
+            _ => vec![],
         }
     }
 
@@ -145,8 +175,12 @@ impl FileLayout {
                 "cannot hold bool, because Overshot does not write the bits of Arrow's booleans".to_owned(),
                 "write a .npy file, or convert to u8(y)",
             ),
-            #[cfg(feature = "arrow")]
-            (FileFormat::Arrow, _, Some(shape @ [_, _, ..])) => (
+            #[cfg(feature = "parquet")]
+            (FileFormat::Parquet, Dtype::Bf16, _) => (
+                "cannot hold bf16, because Parquet has no such type".to_owned(),
+                "write a raw file, such as y.bf16, or convert to f32(y)",
+            ),
+            (format, _, Some(shape @ [_, _, ..])) if format.has_columns() => (
                 format!("cannot hold the shape {}, because a column has one dimension", numpy_shape(shape)),
                 "write a .npy file",
             ),

@@ -11,7 +11,7 @@ use super::npz::{self, is_npz};
 use super::pattern::{finds, is_store, several, with_files_to_come};
 use super::table_file::TableFormat;
 use super::url::{is_url, no_output};
-use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode};
+use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode, numpy_shape};
 use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -93,7 +93,7 @@ fn named(
 }
 
 /// Returns a file to be written: `.npy` as by [`Npy::create`]; `.arrow`, `.feather` and `.ipc` as by `Arrow::create`;
-/// every other name as by [`Raw::create`].
+/// `.parquet` and `.pq` as by `Parquet::create`; `.zarr` as by `Zarr::create`; every other name as by [`Raw::create`].
 ///
 /// The result is cast to `dtype`, if given.
 ///
@@ -108,7 +108,11 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<NewFile> {
         return Ok(with(Npy::create(path), dtype));
     }
     refuse_places(path)?;
-    if let Some(file) = TableFormat::of(path, &[]).and_then(|format| format.create(path)) {
+    #[cfg(feature = "zarr")]
+    if Zarr::is_named(path) {
+        return Ok(with(Zarr::create(path), dtype));
+    }
+    if let Some(file) = TableFormat::of(path, &[]).map(|format| format.create(path)) {
         return Ok(with(file, dtype));
     }
     if let Some(foreign) = by_name(path) {
@@ -157,20 +161,8 @@ fn refuse_places(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns a file that knows its dtype, if that is the one that was given.
-fn agreed(file: Dataset, dtype: Option<Dtype>) -> Result<Dataset> {
-    let source = file.source();
-    match dtype {
-        Some(dtype) if dtype != source.dtype() => {
-            let (path, own) = (source.name().into(), source.dtype().to_string());
-            Err(JobError::FileDtype { path, own, dtype: dtype.to_string() }.into())
-        }
-        _ => Ok(file),
-    }
-}
-
 /// A file named by a text: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file regardless of its name and
-/// its first bytes. `PATH.npz:NAME` is an array of an archive.
+/// its first bytes. `PATH:DTYPE:2x3` is a raw file of this shape. `PATH.npz:NAME` is an array of an archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFile {
     /// The path of the file.
@@ -179,6 +171,8 @@ pub struct NamedFile {
     pub dtype: Option<Dtype>,
     /// Whether the file is raw regardless of its name. It then has a dtype.
     pub is_raw: bool,
+    /// The lengths of the dimensions of a raw file that is read.
+    pub shape: Option<Vec<u64>>,
     /// The array that is read of an archive.
     pub member: Option<String>,
     /// The field of its records, or the column, that is read.
@@ -196,7 +190,7 @@ impl From<&Path> for NamedFile {
 
 impl NamedFile {
     fn of(path: &Path, dtype: Option<Dtype>) -> NamedFile {
-        NamedFile { path: path.into(), dtype, is_raw: false, member: None, field: None, nulls: None }
+        NamedFile { path: path.into(), dtype, is_raw: false, shape: None, member: None, field: None, nulls: None }
     }
 
     /// Parses a text. Paths are bytes, not text, and may contain colons: only a word after the last colon is a
@@ -206,6 +200,11 @@ impl NamedFile {
     /// Returns [`Error::InvalidSetting`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
+        if let Some((rest, shape)) = with_shape(bytes)
+            && let Ok(file @ NamedFile { dtype: Some(_), shape: None, .. }) = NamedFile::parse(rest)
+        {
+            return Ok(NamedFile { shape: Some(shape), ..file });
+        }
         let whole = || Ok(NamedFile::of(Path::new(text), None));
         let Some(colon) = bytes.iter().rposition(|byte| *byte == b':') else { return whole() };
         let (word, is_raw) = match bytes[colon + 1..].strip_suffix(b"!") {
@@ -264,7 +263,10 @@ impl NamedFile {
         let (field, member) = (self.field.as_deref(), self.member.as_deref());
         let raw = |opened, dtype| match field {
             Some(field) => Err(no_field(path, field)),
-            None => Raw::of(opened, dtype, reading).map(Dataset::Raw),
+            None => {
+                let raw = Raw::of(opened, dtype, reading)?;
+                Ok(Dataset::Raw(self.shape.iter().try_fold(raw, |raw, shape| raw.with_shape(shape))?))
+            }
         };
         if let Some(dtype) = self.raw_dtype() {
             return raw(Opened::new(path)?, dtype);
@@ -275,7 +277,7 @@ impl NamedFile {
                 let problem = format!("is a Zarr store and no archive, so that it has no member '{member}'");
                 return Err(Error::file(path, problem, "name an array by its path, or as a field"));
             }
-            return agreed(Dataset::Zarr(Zarr::of(path, field, reading)?.into()), self.dtype);
+            return self.agreed(Dataset::Zarr(Zarr::of(path, field, reading)?.into()));
         }
         let opened = Opened::new(path)?;
         if member.is_some() || is_npz(path) {
@@ -283,19 +285,36 @@ impl NamedFile {
                 Some(member) => npz::array(opened, member)?,
                 None => return Err(npz::no_name(&opened)),
             };
-            return agreed(Dataset::Npy(Npy::of(array, field, reading)?), self.dtype);
+            return self.agreed(Dataset::Npy(Npy::of(array, field, reading)?));
         }
         if is_npy(path) {
-            return agreed(Dataset::Npy(Npy::of(opened, field, reading)?), self.dtype);
+            return self.agreed(Dataset::Npy(Npy::of(opened, field, reading)?));
         }
         let head = opened.head(16)?;
         if let Some(format) = TableFormat::of(path, &head) {
-            return agreed(format.column(opened, field, reading, self.nulls.as_deref())?, self.dtype);
+            return self.agreed(format.column(opened, field, reading, self.nulls.as_deref())?);
         }
         match (foreign_format(path, &head), self.dtype) {
             (Some(foreign), _) => Err(not_raw(path, foreign)),
             (None, Some(dtype)) => raw(opened, dtype),
             (None, None) => Err(JobError::MissingDtype { path: path.into() }.into()),
+        }
+    }
+
+    /// Returns a file that knows its dtype and its shape, if these are the ones that were given.
+    fn agreed(&self, file: Dataset) -> Result<Dataset> {
+        let source = file.source();
+        let own_shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
+        match (self.dtype, &self.shape) {
+            (Some(dtype), _) if dtype != source.dtype() => {
+                let (path, own) = (source.name().into(), source.dtype().to_string());
+                Err(JobError::FileDtype { path, own, dtype: dtype.to_string() }.into())
+            }
+            (_, Some(shape)) if *shape != own_shape => {
+                let problem = format!("has the shape {}, not {}", numpy_shape(&own_shape), numpy_shape(shape));
+                Err(Error::file(source.name(), problem, "leave the shape out"))
+            }
+            _ => Ok(file),
         }
     }
 
@@ -317,8 +336,12 @@ impl NamedFile {
     /// Returns the file as one to be written, as [`create`] does.
     ///
     /// # Errors
-    /// Returns the same errors as [`create`].
+    /// Returns the same errors as [`create`], and one if it has a shape: that of an output is the one of its rows.
     pub fn create(&self) -> Result<NewFile> {
+        if let Some(shape) = &self.shape {
+            let problem = format!("is written with the shape of its rows, and not as {}", numpy_shape(shape));
+            return Err(Error::file(&self.path, problem, "leave the shape out"));
+        }
         match self.raw_dtype() {
             Some(dtype) => Ok(Raw::create(&self.path).dtype(dtype)),
             None => create(&self.path, self.dtype),
@@ -328,6 +351,15 @@ impl NamedFile {
     fn raw_dtype(&self) -> Option<Dtype> {
         self.dtype.filter(|_| self.is_raw)
     }
+}
+
+/// Divides a text that ends with a shape, as `:2x3` or `:6`, and the rest.
+fn with_shape(text: &[u8]) -> Option<(&OsStr, Vec<u64>)> {
+    let colon = text.iter().rposition(|byte| *byte == b':')?;
+    let lengths = str::from_utf8(&text[colon + 1..]).ok()?.split('x');
+    let is_number = |length: &str| length.bytes().all(|byte| byte.is_ascii_digit());
+    let shape = lengths.map(|length| length.parse().ok().filter(|_| is_number(length))).collect::<Option<_>>()?;
+    Some((OsStr::from_bytes(&text[..colon]), shape))
 }
 
 /// Returns the dtype with this name, in Overshot's or NumPy's spelling.

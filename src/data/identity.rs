@@ -1,11 +1,12 @@
 //! The identity of files, so that a job does not write to a file that it reads.
 
 use super::file::directory;
+use super::pattern::is_store;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file that a path leads to, whether it exists or not. Two paths lead to the same file if their values are
 /// equal.
@@ -35,7 +36,9 @@ impl FileId {
 #[derive(Debug, Default)]
 pub struct FileSet {
     uses: HashMap<FileId, (String, bool)>,
-    /// Whether a folder is read, such as an array of a store. All files in it are.
+    /// The paths of the uses, to find those in a folder.
+    paths: Vec<PathBuf>,
+    /// Whether a folder is read or written, such as an array of a store. All files in it are.
     has_folders: bool,
 }
 
@@ -67,16 +70,30 @@ impl FileSet {
 
     fn add(&mut self, path: &Path, name: String, is_written: bool) -> Result<(), Clash> {
         let Some(id) = FileId::of(path) else { return Ok(()) };
-        self.has_folders |= !is_written && path.is_dir();
-        if is_written
-            && self.has_folders
+        let clashes = |(_, was_written): &&(String, bool)| is_written || *was_written;
+        let clash = |(other, _): &(String, bool)| Err(Clash(other.clone()));
+        if self.has_folders
             && let Ok(folder) = directory(path).canonicalize()
-            && let Some((other, _)) = folder.ancestors().find_map(|folder| self.uses.get(&FileId::of(folder)?))
+            && let Some(other) =
+                folder.ancestors().find_map(|folder| self.uses.get(&FileId::of(folder)?).filter(clashes))
         {
-            return Err(Clash(other.clone()));
+            return clash(other);
         }
+        // Only a store is a folder that is written; another one is refused later.
+        if path.is_dir() && (!is_written || is_store(path)) {
+            self.has_folders = true;
+            // Also files that are to come.
+            let place = |other: &Path| other.canonicalize().or_else(|_| directory(other).canonicalize());
+            let is_in = |other: &Path, folder: &Path| place(other).is_ok_and(|own| own.starts_with(folder));
+            let folder = path.canonicalize().ok();
+            let inside = self.paths.iter().filter(|other| folder.as_ref().is_some_and(|folder| is_in(other, folder)));
+            if let Some(other) = inside.filter_map(|other| self.uses.get(&FileId::of(other)?)).find(clashes) {
+                return clash(other);
+            }
+        }
+        self.paths.push(path.to_owned());
         match self.uses.get(&id) {
-            Some((other, was_written)) if is_written || *was_written => Err(Clash(other.clone())),
+            Some(other) if clashes(&other) => clash(other),
             Some(_) => Ok(()),
             None => {
                 self.uses.insert(id, (name, is_written));
@@ -125,5 +142,33 @@ pub(crate) mod tests {
         assert_eq!(files.write(&a, "out"), Err(Clash("x".into())));
         assert_eq!(files.write(&dir.path().join("./b"), "trace"), Err(Clash("out".into())));
         assert_eq!(files.read(&c, "z"), Err(Clash("trace".into())));
+    }
+
+    #[test]
+    fn what_is_in_a_folder_is_used_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let [store, array] = ["a.zarr", "a.zarr/t"].map(|name| dir.path().join(name));
+        fs::create_dir_all(&array).unwrap();
+        let chunk = array.join("zarr.json");
+        fs::write(&chunk, b"{}").unwrap();
+        let set = |is_written: bool, path: &Path| {
+            let mut files = FileSet::new();
+            if is_written { files.write(path, "out") } else { files.read(path, "x") }.unwrap();
+            files
+        };
+        let (read, written) = (Err(Clash("x".into())), Err(Clash("out".into())));
+        for inside in [&array, &chunk] {
+            assert_eq!(set(false, &store).write(inside, "y"), read, "in a folder that is read");
+            assert_eq!(set(true, &store).write(inside, "y"), written);
+            assert_eq!(set(true, &store).read(inside, "y"), written, "in a folder that is replaced");
+            assert_eq!(set(false, inside).write(&store, "y"), read);
+            assert_eq!(set(true, inside).read(&store, "y"), written);
+            assert_eq!(set(false, &store).read(inside, "y"), Ok(()), "both are read");
+            assert_eq!(set(false, inside).read(&store, "y"), Ok(()));
+        }
+        assert_eq!(set(true, &store).write(&dir.path().join("b"), "y"), Ok(()), "beside it");
+        let to_come = store.join("y.npy");
+        assert_eq!(set(true, &to_come).write(&store, "y"), written, "what is to come would be lost");
+        assert_eq!(set(true, &store).write(&to_come, "y"), written);
     }
 }

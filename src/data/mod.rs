@@ -8,8 +8,8 @@
 //! | [`Generator`] | | rows computed on demand |
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
-//! | `Arrow`, `Parquet` | [`NewFile`], of Arrow | columns of tables, each with its feature |
-//! | `Zarr` | | arrays of Zarr stores, with its feature |
+//! | `Arrow`, `Parquet` | [`NewFile`] | columns of tables, each with its feature |
+//! | `Zarr` | [`NewFile`] | arrays of Zarr stores, with its feature |
 //! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!
 //! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
@@ -17,8 +17,8 @@
 //! All `unsafe` blocks of this module are in `memory.rs` and `past_cache.rs`, except calls that pass on the contract of
 //! a memory map.
 //! Code that is specific to Unix is in `file.rs`, `file_rows.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`,
-//! `stamp.rs`, `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs`, `folder_state.rs`, `zarr/folder.rs` and
-//! `new_file.rs`.
+//! `stamp.rs`, `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs`, `folder_state.rs`, `unfinished_folder.rs`,
+//! `zarr/folder.rs`, `parquet/new_file.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;
@@ -28,6 +28,7 @@ mod arrow;
 mod blocks;
 mod checksum;
 mod chunk;
+mod codec;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod column;
 mod dataset;
@@ -35,6 +36,8 @@ mod dataset;
 mod decoded;
 mod direct;
 mod dtype;
+#[cfg(any(feature = "parquet", feature = "zarr"))]
+mod encoded_sink;
 mod file;
 mod file_layout;
 mod file_rows;
@@ -45,6 +48,8 @@ mod format;
 mod fortran;
 mod gate;
 mod generator;
+#[cfg(any(feature = "parquet", feature = "zarr"))]
+mod grains;
 pub(crate) mod half;
 mod identity;
 mod memory;
@@ -78,6 +83,8 @@ mod temporary;
 #[cfg(test)]
 mod tests;
 mod unfinished_file;
+#[cfg(feature = "zarr")]
+mod unfinished_folder;
 mod url;
 #[cfg(feature = "zarr")]
 mod zarr;
@@ -86,6 +93,7 @@ pub use array_value::ArrayValue;
 #[cfg(feature = "arrow")]
 pub use arrow::Arrow;
 pub use blocks::Blocks;
+pub use codec::Codec;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, length_and_head, mapped_path};
 pub use folder_state::folder_state;

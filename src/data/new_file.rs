@@ -1,20 +1,29 @@
 //! Output files.
 
+use super::direct::memory;
+#[cfg(any(feature = "parquet", feature = "zarr"))]
+use super::encoded_sink;
 use super::file::{announce_map, names_error, sync_names, write_error};
 use super::file_layout::{FileFormat, FileLayout};
 use super::gate::Gate;
+#[cfg(feature = "parquet")]
+use super::parquet::{self, NewParquet};
 use super::signal_list::Entry;
 use super::sink::rows_of;
 use super::stamp::Stamp;
 #[cfg(feature = "arrow")]
-use super::table_sink::{self, NewColumn};
+use super::table_sink;
 use super::unfinished_file::{UnfinishedFile, resolve, target};
-use super::{Dtype, Output, Parts, Sink, SinkMemory, Target};
+#[cfg(feature = "zarr")]
+use super::unfinished_folder;
+#[cfg(feature = "zarr")]
+use super::zarr::{self, NewStore};
+use super::{Codec, Dtype, Output, Parts, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// A file to be written by a job, created by [`Npy::create`](super::Npy::create), [`Raw::create`](super::Raw::create),
-/// or `Arrow::create`.
+/// `Arrow::create` or `Parquet::create`; or a folder, created by `Zarr::create`.
 ///
 /// The rows are written to an unnamed file in the same directory, whose space is reserved before any work starts.
 /// The file gets its name when all outputs of the job are complete. If the job fails, is stopped or is killed,
@@ -22,7 +31,7 @@ use std::path::{Path, PathBuf};
 ///
 /// On file systems without unnamed files (NFS, for example), the rows are written to a hidden file
 /// `.NAME.xxxxxx.partial` instead, which is removed when the job ends. A process that is killed cannot remove it; a
-/// later job that writes to the same path reports it in a note.
+/// later job that writes to the same path reports it in a note. A folder has such a name everywhere.
 ///
 /// The operating system decides when the data reaches the disk, as after any `write`, unless
 /// [`fsync`](NewFile::fsync) is set.
@@ -47,13 +56,30 @@ pub struct NewFile {
     /// The name of the output.
     output: String,
     dtype: Option<Dtype>,
+    encoding: Encoding,
     force: bool,
     fsync: bool,
 }
 
+/// How rows are encoded, as far as the caller says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Encoding {
+    pub codec: Option<Codec>,
+    pub chunks: Option<Vec<u64>>,
+}
+
+/// An output that is to be in a file with others.
+pub(super) struct NewColumn {
+    pub name: String,
+    pub dtype: Dtype,
+    pub rows: u64,
+    pub shape: Option<Vec<u64>>,
+}
+
 impl NewFile {
     pub(super) fn new(path: &Path, format: FileFormat) -> Self {
-        NewFile { path: path.into(), format, output: String::new(), dtype: None, force: false, fsync: false }
+        let (output, encoding) = (String::new(), Encoding::default());
+        NewFile { path: path.into(), format, output, dtype: None, encoding, force: false, fsync: false }
     }
 
     pub(crate) fn format(&self) -> FileFormat {
@@ -65,13 +91,19 @@ impl NewFile {
     /// # Errors
     /// Returns an error if no file can be created there.
     pub(crate) fn target(&self) -> Result<PathBuf> {
-        Ok(resolve(&self.path)?.0)
+        match self.format {
+            #[cfg(feature = "zarr")]
+            FileFormat::Zarr => unfinished_folder::resolve(&self.path),
+            _ => Ok(resolve(&self.path)?.0),
+        }
     }
 
-    /// Returns the path of the file, absolute and without links, if other outputs may be columns of it, too.
+    /// Returns the path of the file, absolute and without links, and its format, if other outputs may be in it, too.
     #[doc(hidden)]
-    pub fn table(&self) -> Option<PathBuf> {
-        if self.format.is_table() { self.target().ok() } else { None }
+    pub fn table(&self) -> Option<(PathBuf, &'static str)> {
+        // The folder of a later step of a job file may be missing still.
+        let path = || self.target().unwrap_or_else(|_| self.path.clone());
+        self.format.has_names().then(|| (path(), self.format.name()))
     }
 
     /// Checks that the file can be created, without doing so.
@@ -80,8 +112,19 @@ impl NewFile {
     /// Returns an error if no file can be created there, there is one that is not to be replaced, or its name cannot be
     /// brought to the disk as requested.
     pub fn check(&self) -> Result<()> {
-        let (target, _) = target(&self.path, self.force)?;
+        self.check_encoding()?;
+        let target = match self.format {
+            #[cfg(feature = "zarr")]
+            FileFormat::Zarr => unfinished_folder::target(&self.path, self.force, zarr::may_replace)?,
+            _ => target(&self.path, self.force)?.0,
+        };
         if self.fsync { require_sync(&self.path, &target) } else { Ok(()) }
+    }
+
+    /// Returns whether values are encoded, as a codec and chunks say.
+    #[doc(hidden)]
+    pub fn is_encoded(&self) -> bool {
+        self.format.is_encoded()
     }
 
     /// Returns whether an existing file is replaced.
@@ -122,6 +165,52 @@ impl NewFile {
     pub fn fsync(self, fsync: bool) -> Self {
         NewFile { fsync, ..self }
     }
+
+    /// Sets how the values of a Parquet file or a Zarr array are compressed. Without this call, it is
+    /// [`Codec::default`].
+    pub fn codec(self, codec: Codec) -> Self {
+        NewFile { encoding: Encoding { codec: Some(codec), ..self.encoding }, ..self }
+    }
+
+    /// Sets the pieces that are encoded, and mostly read, as a whole: the shape of the chunks of a Zarr array, or
+    /// `[rows]`, the rows of a row group of a Parquet file. Without this call, a row group has 1 048 576 rows, and a
+    /// chunk has about 8 MiB: whole rows, as many as fit.
+    ///
+    /// The last row group has the rows that are left.
+    pub fn chunks(self, chunks: &[u64]) -> Self {
+        NewFile { encoding: Encoding { chunks: Some(chunks.into()), ..self.encoding }, ..self }
+    }
+
+    /// Checks that the format has what the caller says of the encoding.
+    fn check_encoding(&self) -> Result<()> {
+        let Encoding { codec, chunks } = &self.encoding;
+        let wrong = |problem: String, remedy: &str| Err(Error::file(&self.path, problem, remedy));
+        if !self.format.is_encoded() {
+            return match (codec, chunks) {
+                (None, None) => Ok(()),
+                (Some(codec), _) => {
+                    wrong(format!("cannot be compressed with {codec}"), "write a Parquet file or a Zarr array")
+                }
+                (None, Some(_)) => wrong("has no chunks".into(), "write a Parquet file or a Zarr array"),
+            };
+        }
+        match (self.format, codec, chunks.as_deref()) {
+            #[cfg(feature = "zarr")]
+            (FileFormat::Zarr, Some(Codec::Snappy), _) => {
+                wrong("cannot be compressed with snappy".into(), "use zstd, lz4, gzip or none")
+            }
+            #[cfg(feature = "parquet")]
+            (FileFormat::Parquet, _, Some(chunks)) if !matches!(chunks, [rows] if *rows > 0) => {
+                let problem = format!("cannot have row groups of {chunks:?}");
+                wrong(problem, "give a number of rows, such as 1000000")
+            }
+            (_, _, Some(chunks)) if chunks.contains(&0) => wrong(
+                format!("cannot have chunks of the shape {chunks:?}"),
+                "give a length of at least 1 for each axis",
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Target for NewFile {
@@ -146,17 +235,49 @@ impl Target for NewFile {
     }
 
     fn can_read_back(&self) -> bool {
-        true
+        !self.format.is_encoded()
     }
 
     fn parts(&self) -> Parts<'_> {
-        Parts::File(self)
+        if self.format.is_encoded() { Parts::Refused } else { Parts::File(self) }
+    }
+
+    fn new_file(&self) -> Option<&NewFile> {
+        Some(self)
+    }
+
+    #[cfg_attr(not(feature = "zarr"), allow(unused_variables, reason = "only arrays have shapes that matter"))]
+    fn grain_bytes(&self, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<u64> {
+        self.check_encoding()?;
+        let bytes: u64 = match self.format {
+            #[cfg(feature = "parquet")]
+            FileFormat::Parquet => parquet::group_bytes(&self.encoding, dtype, rows),
+            #[cfg(feature = "zarr")]
+            FileFormat::Zarr => zarr::grain_bytes(&self.path, &self.encoding, dtype, shape.unwrap_or(&[rows]))?,
+            _ => 0,
+        };
+        let all = memory();
+        if bytes > all / 4 {
+            let problem = format!(
+                "needs memory for {bytes} bytes of rows that are encoded as a whole, which is more than a quarter of \
+                 the machine's memory of {all} bytes"
+            );
+            return Err(Error::file(&self.path, problem, "choose smaller chunks"));
+        }
+        Ok(bytes)
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
     {
+        self.check_encoding()?;
+        if self.format.is_encoded() {
+            self.grain_bytes(dtype, rows, shape)?;
+            let shape = shape.map(<[u64]>::to_vec);
+            let column = NewColumn { name: self.output.clone(), dtype, rows, shape };
+            return Ok(open_together(&[&self], vec![column])?.remove(0));
+        }
         let layout = FileLayout::new(self.format, dtype, rows, shape).named(&self.output);
         let sink = FileSink::create(&self.path, layout, self.force)?;
         if self.fsync {
@@ -175,20 +296,23 @@ pub(crate) type Opening<'a> = (Output<'a>, Dtype, u64, Option<Vec<u64>>);
 /// # Errors
 /// Those of [`Target::open`]. Outputs that were opened before are dropped and leave nothing behind.
 pub(crate) fn open_all<'a>(outputs: Vec<Opening<'a>>) -> Result<Vec<Box<dyn Sink + 'a>>> {
-    let mut tables: Vec<(PathBuf, Vec<usize>)> = Vec::new();
+    let mut tables: Vec<((PathBuf, &str), Vec<usize>)> = Vec::new();
     for (k, (output, ..)) in outputs.iter().enumerate() {
-        let Parts::File(file) = output.target().parts() else { continue };
-        let Some(path) = file.table() else { continue };
-        match tables.iter_mut().find(|(own, _)| *own == path) {
+        let Some(table) = output.target().new_file().and_then(NewFile::table) else { continue };
+        match tables.iter_mut().find(|(own, _)| *own == table) {
             Some((_, columns)) => columns.push(k),
-            None => tables.push((path, vec![k])),
+            None => tables.push((table, vec![k])),
         }
     }
-    #[cfg_attr(not(feature = "arrow"), allow(unused_mut, reason = "no file has several columns"))]
     let mut sinks: Vec<Option<Box<dyn Sink + 'a>>> = outputs.iter().map(|_| None).collect();
-    #[cfg(feature = "arrow")]
     for (_, columns) in tables.into_iter().filter(|(_, columns)| columns.len() > 1) {
-        let opened = open_table(columns.iter().map(|k| &outputs[*k]))?;
+        let (mut files, mut new) = (Vec::new(), Vec::new());
+        for (output, dtype, rows, shape) in columns.iter().map(|k| &outputs[*k]) {
+            let Some(file) = output.target().new_file() else { continue };
+            new.push(NewColumn { name: file.output.clone(), dtype: *dtype, rows: *rows, shape: shape.clone() });
+            files.push(file);
+        }
+        let opened = open_together(&files, new)?;
         columns.iter().zip(opened).for_each(|(k, sink)| sinks[*k] = Some(sink));
     }
     let each = sinks.into_iter().zip(outputs);
@@ -199,17 +323,55 @@ pub(crate) fn open_all<'a>(outputs: Vec<Opening<'a>>) -> Result<Vec<Box<dyn Sink
     .collect()
 }
 
-/// Opens outputs that are columns of one file. It replaces another one if all of them may.
-#[cfg(feature = "arrow")]
-fn open_table<'a: 'o, 'o>(outputs: impl Iterator<Item = &'o Opening<'a>>) -> Result<Vec<Box<dyn Sink>>> {
-    let (mut files, mut columns) = (Vec::new(), Vec::new());
-    for (output, dtype, rows, shape) in outputs {
-        let Parts::File(file) = output.target().parts() else { continue };
-        columns.push(NewColumn { name: file.output.clone(), dtype: *dtype, rows: *rows, shape: shape.clone() });
-        files.push(file);
+/// Opens outputs that are in one file. It replaces another one if all of them may.
+#[cfg_attr(
+    not(any(feature = "arrow", feature = "parquet", feature = "zarr")),
+    allow(unused_variables, reason = "no file has several outputs")
+)]
+fn open_together(files: &[&NewFile], columns: Vec<NewColumn>) -> Result<Vec<Box<dyn Sink>>> {
+    let file = files[0];
+    if files.iter().any(|other| other.encoding != file.encoding) {
+        let problem = "has outputs with different codecs or chunks";
+        return Err(Error::file(&file.path, problem, "give the same ones to all outputs of a file"));
     }
-    let (force, fsync) = (files.iter().all(|file| file.force), files.iter().any(|file| file.fsync));
-    table_sink::create(&files[0].path, columns, force, fsync)
+    file.check_encoding()?;
+    let marks = (files.iter().all(|file| file.force), files.iter().any(|file| file.fsync));
+    check_columns(file, &columns)?;
+    match file.format {
+        #[cfg(feature = "arrow")]
+        FileFormat::Arrow => table_sink::create(&file.path, columns, marks),
+        #[cfg(feature = "parquet")]
+        FileFormat::Parquet => {
+            let (file, outputs) = NewParquet::create(&file.path, columns, &file.encoding, marks)?;
+            Ok(encoded_sink::sinks(file, outputs))
+        }
+        #[cfg(feature = "zarr")]
+        FileFormat::Zarr => {
+            let (store, outputs) = NewStore::create(&file.path, columns, &file.encoding, marks)?;
+            Ok(encoded_sink::sinks(store, outputs))
+        }
+        FileFormat::Npy | FileFormat::Raw => {
+            Err(Error::file(&file.path, "has one output", "report this as a bug of Overshot"))
+        }
+    }
+}
+
+/// Checks that the format of a file has the dtypes and the shapes of its outputs, and that columns are equally long.
+fn check_columns(file: &NewFile, columns: &[NewColumn]) -> Result<()> {
+    let rows = columns[0].rows;
+    for column in columns {
+        FileLayout::new(file.format, column.dtype, column.rows, column.shape.as_deref()).len(&file.path)?;
+        if file.format.has_columns() && column.rows != rows {
+            return Err(unequal(&file.path, &columns[0].name, rows, &column.name, column.rows));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error for columns of different lengths.
+pub(super) fn unequal(path: &Path, first: &str, rows: u64, other: &str, other_rows: u64) -> Error {
+    let problem = format!("its column '{other}' has {other_rows} rows, and '{first}' has {rows}");
+    Error::file(path, problem, "write columns of different lengths to different files")
 }
 
 /// Makes the names beside `target` last.

@@ -3,7 +3,7 @@
 use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::file_rows::{FileRows, Place};
-use super::{Dtype, Memory, NewFile, ReadMode, Source};
+use super::{Dtype, Memory, NewFile, ReadMode, Source, numpy_shape};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -20,7 +20,10 @@ use std::path::Path;
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Raw(pub(super) FileRows);
+pub struct Raw {
+    pub(super) rows: FileRows,
+    shape: Option<Vec<u64>>,
+}
 
 impl Raw {
     /// Opens a file of elements of `dtype`, to be read with system calls.
@@ -51,7 +54,7 @@ impl Raw {
         }
         let rows = opened.len / size;
         let place = Place::one(0, size, false);
-        Ok(Raw(FileRows::new(opened, dtype, rows, place, reading)))
+        Ok(Raw { rows: FileRows::new(opened, dtype, rows, place, reading), shape: None })
     }
 
     /// Opens a file, to be used in place through a memory map. If the system cannot map it, it is read with system
@@ -68,13 +71,42 @@ impl Raw {
         Ok(unsafe { Raw::open(path, dtype)?.mapped() })
     }
 
+    /// Returns the file as an array of this shape, in C order. Without this call, it has only elements.
+    ///
+    /// ```
+    /// use overshot::{Dtype, Engine, Job, Raw};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("x.raw");
+    /// std::fs::write(&path, [1u8, 2, 3, 4, 5, 6]).unwrap();
+    /// let x = Raw::open(&path, Dtype::U8)?.with_shape(&[2, 3])?;
+    /// let report = Engine::builder().build()?.run(Job::eval("s = sum(x, axis=0)")?.input("x", x))?;
+    /// assert_eq!(report.array("s")?.map(|sums| sums.shape()), Some(&[3][..]));
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the file has another number of elements.
+    pub fn with_shape(self, shape: &[u64]) -> Result<Raw> {
+        let elements = shape.iter().try_fold(1u64, |product, length| product.checked_mul(*length));
+        if elements != Some(self.rows.rows) {
+            let problem = format!("has {} elements, and not those of the shape {}", self.rows.rows, numpy_shape(shape));
+            return Err(Error::file(&self.rows.path, problem, "check the shape and the dtype"));
+        }
+        Ok(Raw { shape: Some(shape.to_vec()), ..self })
+    }
+
+    /// Returns the file among others, as one of a dataset of this many bytes.
+    pub(super) fn among(self, bytes: u64) -> Raw {
+        Raw { rows: self.rows.among(bytes), ..self }
+    }
+
     /// Returns the file, to be used in place if the system can map it.
     ///
     /// # Safety
     /// The contract of [`map`](Raw::map).
     pub(super) unsafe fn mapped(self) -> Raw {
         // SAFETY: the caller upholds the same contract.
-        Raw(unsafe { self.0.mapped() })
+        Raw { rows: unsafe { self.rows.mapped() }, ..self }
     }
 
     /// Returns a raw file to be written by a job. Nothing is created until the job runs.
@@ -85,46 +117,50 @@ impl Raw {
 
 impl Source for Raw {
     fn dtype(&self) -> Dtype {
-        self.0.dtype
+        self.rows.dtype
     }
 
     fn rows(&self) -> u64 {
-        self.0.rows
+        self.rows.rows
     }
 
     fn name(&self) -> String {
-        self.0.path.display().to_string()
+        self.rows.path.display().to_string()
     }
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
-        self.0.read(first, dst)
+        self.rows.read(first, dst)
+    }
+
+    fn shape(&self) -> Option<&[u64]> {
+        self.shape.as_deref()
     }
 
     fn memory(&self) -> Option<Memory<'_>> {
-        self.0.memory()
+        self.rows.memory()
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(&self.0.path)
+        Some(&self.rows.path)
     }
 
     fn decode_memory(&self) -> u64 {
-        self.0.memory_ahead()
+        self.rows.memory_ahead()
     }
 
     fn is_cached(&self, first: u64, rows: u64) -> bool {
-        self.0.is_cached(first, rows)
+        self.rows.is_cached(first, rows)
     }
 
     fn bytes_read_direct(&self) -> u64 {
-        self.0.bytes_read_direct()
+        self.rows.bytes_read_direct()
     }
 
     fn version(&self) -> Option<u128> {
-        self.0.version()
+        self.rows.version()
     }
 
     fn warning(&self) -> Option<String> {
-        self.0.warning()
+        self.rows.warning()
     }
 }

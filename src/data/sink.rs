@@ -202,6 +202,21 @@ pub trait Target: Send {
         false
     }
 
+    /// Returns the bytes of the rows that are encoded as a whole, of `rows` rows of `dtype` that have this shape; 0 if
+    /// rows are stored as they are. The plan has the memory in which such rows are put together.
+    ///
+    /// # Errors
+    /// Returns an error if the rows cannot be encoded as the target says.
+    fn grain_bytes(&self, _dtype: Dtype, _rows: u64, _shape: Option<&[u64]>) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Returns the target, if it is a file that may have other outputs, too.
+    #[doc(hidden)]
+    fn new_file(&self) -> Option<&NewFile> {
+        None
+    }
+
     /// Returns how the rows are stored by [`Engine::run_rows`](crate::Engine::run_rows).
     fn parts(&self) -> Parts<'_> {
         Parts::Refused

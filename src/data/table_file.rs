@@ -108,14 +108,17 @@ impl TableFormat {
         }
     }
 
-    /// Returns a file to be written, if this format can be.
-    #[cfg_attr(not(feature = "arrow"), allow(unused_variables, reason = "no such format can be"))]
-    pub(super) fn create(self, path: &Path) -> Option<NewFile> {
+    /// Returns a file to be written.
+    #[cfg_attr(
+        not(any(feature = "arrow", feature = "parquet")),
+        allow(unused_variables, reason = "there is no such format")
+    )]
+    pub(super) fn create(self, path: &Path) -> NewFile {
         match self {
             #[cfg(feature = "arrow")]
-            TableFormat::Arrow => Some(Arrow::create(path)),
+            TableFormat::Arrow => Arrow::create(path),
             #[cfg(feature = "parquet")]
-            TableFormat::Parquet => None,
+            TableFormat::Parquet => Parquet::create(path),
         }
     }
 

@@ -6,9 +6,8 @@
 
 use super::arrow::NewTable;
 use super::file::{announce_map, write_error};
-use super::file_layout::{FileFormat, FileLayout};
 use super::gate::Gate;
-use super::new_file::{misfit, note, require_sync, writers};
+use super::new_file::{NewColumn, misfit, note, require_sync, unequal, writers};
 use super::signal_list::Entry;
 use super::sink::rows_of;
 use super::unfinished_file::UnfinishedFile;
@@ -19,14 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Values are moved in pieces of so many bytes.
 const PIECE: u64 = 8 << 20;
-
-/// A column that is to be in a file with others.
-pub(super) struct NewColumn {
-    pub name: String,
-    pub dtype: Dtype,
-    pub rows: u64,
-    pub shape: Option<Vec<u64>>,
-}
 
 /// The file that the columns share.
 #[derive(Debug)]
@@ -53,18 +44,12 @@ struct ColumnSink {
     map: Option<(SinkMemory<'static>, Entry)>,
 }
 
-/// Creates a file with these columns, and returns a sink for each.
+/// Creates a file with these columns, which have the same number of rows, and returns a sink for each.
 ///
 /// # Errors
-/// Returns an error if the columns do not have the same number of rows, or the file cannot be created.
-pub(super) fn create(path: &Path, columns: Vec<NewColumn>, force: bool, fsync: bool) -> Result<Vec<Box<dyn Sink>>> {
+/// Returns an error if the file cannot be created.
+pub(super) fn create(path: &Path, columns: Vec<NewColumn>, (force, fsync): (bool, bool)) -> Result<Vec<Box<dyn Sink>>> {
     let rows = columns.first().map_or(0, |first| first.rows);
-    for column in &columns {
-        FileLayout::new(FileFormat::Arrow, column.dtype, column.rows, column.shape.as_deref()).len(path)?;
-        if column.rows != rows {
-            return Err(unequal(path, &columns[0].name, rows, &column.name, column.rows));
-        }
-    }
     let columns: Vec<(String, Dtype)> = columns.into_iter().map(|column| (column.name, column.dtype)).collect();
     let row_bytes: u64 = columns.iter().map(|(_, dtype)| dtype.size() as u64).sum();
     // Each column has room for less than this.
@@ -108,11 +93,6 @@ pub(super) fn create(path: &Path, columns: Vec<NewColumn>, force: bool, fsync: b
 
 fn layout(columns: &[(String, Dtype)], rows: u64) -> NewTable<'_> {
     NewTable { columns: columns.iter().map(|(name, dtype)| (&**name, *dtype)).collect(), rows }
-}
-
-fn unequal(path: &Path, first: &str, rows: u64, other: &str, other_rows: u64) -> Error {
-    let problem = format!("its column '{other}' has {other_rows} rows, and '{first}' has {rows}");
-    Error::file(path, problem, "write columns of different lengths to different files")
 }
 
 impl TableFile {

@@ -291,7 +291,8 @@ impl Drop for UnfinishedFile {
 
 const RIGHTS: &str = "choose another name, or remove that file first";
 
-fn appeared(path: &Path) -> Error {
+/// Returns the error for a name that another file took meanwhile.
+pub(super) fn appeared(path: &Path) -> Error {
     let problem = "appeared while the job ran; it was left unchanged and the result was discarded";
     Error::file(path, problem, FORCE)
 }
@@ -302,10 +303,15 @@ fn is_taken(path: &Path, hidden: &Path) -> Error {
     Error::file(path, problem, "move that file away, and merge again")
 }
 
-const FORCE: &str = "choose another name, or set 'force' to replace it";
+pub(super) const FORCE: &str = "choose another name, or set 'force' to replace it";
 
 /// Gives a file the permissions of the one that it replaces. Returns those that could not be kept.
-fn give_rights(path: &Path, target: &Path, replaced: Option<Metadata>, file: &File) -> Result<Option<String>> {
+pub(super) fn give_rights(
+    path: &Path,
+    target: &Path,
+    replaced: Option<Metadata>,
+    file: &File,
+) -> Result<Option<String>> {
     let Some(replaced) = replaced else { return Ok(None) };
     let rights = Rights::of(target, &replaced).give(file);
     rights.map_err(|e| io_error(path, "cannot be given the permissions of the file it replaces", RIGHTS, e))
@@ -444,7 +450,7 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Exchanges the names of two files.
-fn exchange(a: &Path, b: &Path, abilities: Abilities) -> rustix::io::Result<()> {
+pub(super) fn exchange(a: &Path, b: &Path, abilities: Abilities) -> rustix::io::Result<()> {
     if !abilities.exchange {
         return Err(Errno::INVAL);
     }

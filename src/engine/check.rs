@@ -10,7 +10,7 @@ use super::precision;
 use super::result_outputs::ArrayKind;
 use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Parts, Scalar, Source, numpy_shape};
+use crate::data::{Clash, Dtype, FileSet, Input, NewFile, Output, Scalar, Source, numpy_shape};
 use crate::device::Precision;
 use crate::device::kernel::{Kernel, Resident};
 use crate::device::product::DEVICE_ROWS;
@@ -647,9 +647,9 @@ fn check_files(
         }
     }
     let mut tables = HashSet::new();
-    let is_first = |(_, output): &&(String, Output<'_>)| match output.target().parts() {
-        Parts::File(file) => file.table().is_none_or(|table| tables.insert(table)),
-        _ => true,
+    let is_first = |(_, output): &&(String, Output<'_>)| match output.target().new_file().and_then(NewFile::table) {
+        Some(table) => tables.insert(table),
+        None => true,
     };
     for (name, output) in outputs.iter().filter(is_first).chain(results) {
         if let Some(path) = output.target().path() {

@@ -28,6 +28,10 @@ pub(super) struct PlannedOutput {
     pub(super) in_memory: bool,
     pub(super) pinning: Pinning,
     pub(super) sharded: Option<Sharded>,
+    /// The bytes of the rows that are encoded as a whole; 0 if rows are stored as they are.
+    pub(super) grain_bytes: u64,
+    /// The bytes of all rows.
+    pub(super) bytes: u64,
 }
 
 /// Whether and where an output is pinned.
@@ -106,7 +110,7 @@ impl<'j> Columns<'j> {
                 guard,
             });
         }
-        for ((name, output), column) in outputs.iter().zip(&bound.outputs) {
+        for (k, ((name, output), column)) in outputs.iter().zip(&bound.outputs).enumerate() {
             let (target, keeps) = (output.target(), bound.operator.compacts());
             let rows = bound.rows.saturating_mul(column.elements);
             let shards = whole_shards(output.shards(), column.dtype, rows)?;
@@ -134,6 +138,8 @@ impl<'j> Columns<'j> {
                 in_memory: target.place() != Placement::Elsewhere && !keeps,
                 pinning,
                 sharded,
+                grain_bytes: target.grain_bytes(column.dtype, rows, bound.output_shape(k).as_deref())?,
+                bytes: rows.saturating_mul(column.dtype.size() as u64),
             });
         }
         Ok(columns)

@@ -255,8 +255,14 @@ impl Engine {
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
-            // Sums of products are lost with a device, too.
-            losses: Losses::new(plan.devices.len() > 1 && !has_shards && operator.kernel().columns.products.is_empty()),
+            // Sums of products are lost with a device, too. Kept rows would all be written again, which those that are
+            // encoded cannot be.
+            losses: Losses::new(
+                plan.devices.len() > 1
+                    && !has_shards
+                    && operator.kernel().columns.products.is_empty()
+                    && !(operator.compacts() && plan.encode_bytes > 0),
+            ),
             verification: (verify > 0.0)
                 .then(|| Verification { fraction: verify, outputs: outputs.names_and_dtypes().collect() }),
             epoch: Instant::now(),
@@ -328,7 +334,10 @@ impl Engine {
                 true => Medium::Encoded,
                 false => medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
             },
-            to: medium(outputs.are_files(), is_in_memory[1]),
+            to: match plan.encode_bytes > 0 {
+                true => Medium::Encoded,
+                false => medium(outputs.are_files(), is_in_memory[1]),
+            },
         };
         // No output is there if this is an error.
         let Results { values, arrays } = operator.results(rows)?;

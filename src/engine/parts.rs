@@ -166,9 +166,9 @@ pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
 /// # Errors
 /// Returns an error if one exists that is not to be replaced, or may not be written.
 pub(super) fn check_targets(job: &Job<'_>) -> Result<()> {
-    job.all_outputs().try_for_each(|(_, output)| match output.target().parts() {
-        Parts::File(file) => file.check(),
-        _ => Ok(()),
+    job.all_outputs().try_for_each(|(_, output)| match output.target().new_file() {
+        Some(file) => file.check(),
+        None => Ok(()),
     })
 }
 

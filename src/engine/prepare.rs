@@ -242,8 +242,10 @@ impl Engine {
                 .collect(),
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
             compacts: keeps,
-            decodes: columns.inputs.iter().any(|input| input.source.decodes()),
+            decodes: columns.inputs.iter().any(|input| input.source.decodes())
+                || columns.outputs.iter().any(|output| output.grain_bytes > 0),
             decode_bytes: columns.inputs.iter().map(|input| input.source.decode_memory()).fold(0, u64::saturating_add),
+            grains: columns.outputs.iter().map(|output| (output.grain_bytes, output.bytes)).collect(),
         };
         let files = columns.files;
         let plan = Plan::new(&shape, devices, limits, &Machine::of(found.machine.as_ref(), cpu::cores(), files))?;

@@ -145,7 +145,10 @@ pub enum JobError {
     },
 
     /// A job that is run in parts has an output that only a run of all rows can write.
-    #[error("the output '{name}' ({target}) cannot be written in parts: write to a file or a slice, or run all rows")]
+    #[error(
+        "the output '{name}' ({target}) cannot be written in parts: write to a slice, or a .npy, Arrow or raw file, or \
+         run all rows"
+    )]
     #[non_exhaustive]
     PartialOutput {
         /// The name of the output.
@@ -170,7 +173,10 @@ pub enum JobError {
     },
 
     /// A run that can be resumed has an output that would not survive the process.
-    #[error("the output '{name}' is no file, so a run could not continue: write to a file, or run without a journal")]
+    #[error(
+        "a run could not continue with the output '{name}': write to a .npy, Arrow or raw file, or run without a \
+         journal"
+    )]
     #[non_exhaustive]
     ResumableOutput {
         /// The name of the output.
@@ -489,7 +495,8 @@ pub enum JobError {
 
     /// An output that cannot be read back is to have a checksum.
     #[error(
-        "the output '{name}' ({target}) cannot be read back for a checksum: write to a file or an array, or set none"
+        "the output '{name}' ({target}) cannot be read back for a checksum: write to an array, or a .npy, Arrow or raw \
+         file, or set none"
     )]
     #[non_exhaustive]
     ChecksumOutput {

@@ -46,6 +46,16 @@ pub enum SettingError {
         text: String,
     },
 
+    /// A text is not the name of a codec.
+    #[error("no codec '{text}': use {known}")]
+    #[non_exhaustive]
+    UnknownCodec {
+        /// The text.
+        text: String,
+        /// The codecs that there are.
+        known: &'static str,
+    },
+
     /// A choice of GPUs names none.
     #[error("no GPU was named: name at least one, or use cuda for all")]
     NoGpuNamed,

@@ -86,7 +86,8 @@ fn is_on_host(device: &DeviceReport, name: &str) -> bool {
 
 /// Whether the workers were busy if this was.
 fn is_of_host(device: &DeviceReport, stage: Stage) -> bool {
-    device.kind == DeviceKind::Cpu || matches!(stage, Stage::Fill | Stage::Decode | Stage::Drain | Stage::Memory)
+    device.kind == DeviceKind::Cpu
+        || matches!(stage, Stage::Fill | Stage::Decode | Stage::Drain | Stage::Encode | Stage::Memory)
 }
 
 /// Returns the fraction of the run's time for which a stage was busy: on a device its engine, on the host the mean of
@@ -107,7 +108,7 @@ fn bounds(device: &DeviceReport, name: &str) -> bool {
         Some(Stage::Memory) if is_cpu => name == "kernel",
         Some(Stage::Memory) => name == "fill" || name == "drain",
         Some(Stage::CopyOut) => name == "copy out",
-        Some(Stage::Drain) => name == "drain",
+        Some(Stage::Drain | Stage::Encode) => name == "drain",
         Some(Stage::Latency) | None => false,
     }
 }

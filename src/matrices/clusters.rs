@@ -4,7 +4,7 @@ use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip};
 
 use super::table::Table;
 use super::{Matrices, array, matrix, not_negative, number, possible, shape_error, small, small_row, start};
-use crate::data::{Input, Output, Parts};
+use crate::data::{Input, Output};
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
 use crate::report::Report;
@@ -178,7 +178,7 @@ impl Matrices<'_> {
         possible("iterations", how.iterations as u64, u64::MAX)?;
         not_negative("tolerance", how.tolerance)?;
         // Not at last, when all iterations have run.
-        if let Some(Parts::File(labels)) = how.labels.as_ref().map(|labels| labels.target().parts()) {
+        if let Some(labels) = how.labels.as_ref().and_then(|labels| labels.target().new_file()) {
             labels.check()?;
         }
         let mut centers = match how.start {

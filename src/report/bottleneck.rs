@@ -39,6 +39,8 @@ pub enum Stage {
     CopyOut,
     /// Writing rows to the outputs.
     Drain,
+    /// Writing rows to outputs that are encoded meanwhile, such as Parquet files.
+    Encode,
     /// No stage: chunks waited although no stage was busy all the time, or the job ended before any stage was.
     Latency,
 }
@@ -173,9 +175,11 @@ impl DeviceWork<'_> {
     /// time, so there is one limit for the bytes of both.
     fn of_staging(&self, stage: Stage, limits: &StageLimits) -> Bound {
         let rate = self.rate(self.staged);
-        if stage == Stage::Fill && self.media[0] == Medium::Encoded {
-            // The limits are those of copies.
-            return Bound { stage: Stage::Decode, rate, limit: None };
+        // The limits are those of copies.
+        match (stage, self.media) {
+            (Stage::Fill, [Medium::Encoded, _]) => return Bound { stage: Stage::Decode, rate, limit: None },
+            (Stage::Drain, [_, Medium::Encoded]) => return Bound { stage: Stage::Encode, rate, limit: None },
+            _ => {}
         }
         match limits.host_memory.filter(|limit| self.kind != DeviceKind::Cpu && rate >= NEAR * limit) {
             Some(limit) => Bound { stage: Stage::Memory, rate, limit: Some(limit) },
@@ -225,6 +229,7 @@ impl fmt::Display for Stage {
             Stage::DeviceMemory => "memory of the device",
             Stage::CopyOut => "device-to-host copies",
             Stage::Drain => "writing the outputs",
+            Stage::Encode => "encoding the outputs",
             Stage::Latency => "latency",
         })
     }
@@ -352,8 +357,10 @@ mod tests {
         assert_eq!(found(&work, &limits(65.0)), (Stage::Memory, 60.0, Some(65.0)));
         assert_eq!(found(&work, &limits(75.0)), (Stage::Fill, 60.0, Some(75.0)));
         assert_eq!(found(&work, &of_files), (Stage::Fill, 60.0, Some(80.0)));
-        let encoded = DeviceWork { media: [Medium::Encoded, Medium::Memory], ..work };
+        let encoded = DeviceWork { media: [Medium::Encoded, Medium::Encoded], ..work };
         assert_eq!(found(&encoded, &limits(65.0)), (Stage::Decode, 60.0, None));
+        let encodes = DeviceWork { stages: stages([1.0, 0.1, 0.1, 0.1, 3.0]), ..encoded };
+        assert_eq!(found(&encodes, &limits(65.0)).0, Stage::Encode);
     }
 
     #[test]

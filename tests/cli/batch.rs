@@ -40,6 +40,7 @@ pub const CASES: &[Case] = &[
     ("a job file that is killed goes on", killed),
     ("Ctrl-C ends a job file, and it goes on", interrupted),
     ("examples/jobs/standardise.toml", standardise),
+    ("examples/jobs/monthly.toml", monthly),
     ("examples/jobs/nightly.toml", nightly),
 ];
 
@@ -819,9 +820,25 @@ fn standardise(device: &str) -> Outcome {
     let heights: Vec<f64> = (0..9).map(|i| f64::from(150 + 10 * (i % 5))).collect();
     let mean = heights.iter().sum::<f64>() / 9.0;
     let std = (heights.iter().map(|own| (own - mean).powi(2)).sum::<f64>() / 9.0).sqrt();
-    let largest = results(&place.report(&["max(s.h)", "s=standard.arrow"]))["max(s.h)"].as_f64().unwrap();
+    let largest = results(&place.report(&["max(s.h)", "s=standard.parquet"]))["max(s.h)"].as_f64().unwrap();
     assert!((largest - (190.0 - mean) / std).abs() < 1e-9, "{largest}");
     assert_eq!(statuses(&place), ["skipped"; 4]);
+    RAN
+}
+
+fn monthly(device: &str) -> Outcome {
+    let Some(place) = example("monthly.toml", device) else { return not_run("the sources are not here") };
+    let document = document(&place, &[]);
+    for month in 0..12 {
+        // The mean of the days of a month is 14.5, and the cells have the numbers from 0 to 4049.
+        let least = 14.5 + 10.0 * f64::from(month);
+        let checked = results(&document["steps"][4 + month as usize]["report"]);
+        let expected = json!({"min(m)": least, "max(m)": least + 4049.0, "mean(m)": least + 2024.5});
+        assert_eq!(checked, expected, "month {month}: {document}");
+    }
+    assert_eq!(statuses(&place), ["skipped"; 16]);
+    let done = place.overshot(&["info", "year.zarr"]);
+    assert!(done.stdout.contains("shape (360, 45, 90)\n  zarr 3, chunks (30, 45, 45); bytes, zstd"), "{done:?}");
     RAN
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::tools::{CaseFolder, RAN};
+use crate::tools::{CaseFolder, RAN, results};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -13,6 +13,10 @@ pub const CASES: &[Case] = &[
     ("no output is in a store that is read", no_output_inside),
     ("plans show the memory for decoding", plan),
     ("a step of a job file runs again if a chunk changed", changed),
+    ("outputs are arrays of a store", outputs),
+    ("kept rows are arrays of a store", kept),
+    ("steps of a job file write and read stores", steps),
+    ("a store is complete or absent", complete_or_absent),
 ];
 
 /// Writes an array of `f32` of this many rows and 10 columns, the numbers of the elements, in chunks of 4 rows and 5
@@ -147,5 +151,119 @@ fn changed(device: &str) -> Outcome {
     let chunk = fs::File::options().write(true).open(place.path("in/b.zarr/c.0.0")).unwrap();
     chunk.set_modified(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(statuses(), ["skipped", "ran"]);
+    RAN
+}
+
+fn outputs(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let t = group(&place);
+    let sum: f64 = t.iter().sum();
+    for options in [&[][..], &["--chunks=100,3", "--codec=lz4"], &["--codec", "none", "--fsync"], &["--chunks=2000,10"]]
+    {
+        let given = ["y = f64(t) * 2; n = i64(t); sum(f64(t))", "t=s.zarr/t", "y=o.zarr", "n=./o.zarr", "--force"];
+        let report = place.report(&[&given[..], options].concat());
+        assert_eq!(results(&report)["sum(f64(t))"], json!(sum));
+        let again = place.report(&["sum(o.y) / 2, sum(o.n), max(abs(o.y - o.n * 2))", "o=o.zarr"]);
+        let values = results(&again);
+        assert_eq!((&values["sum(o.y) / 2"], &values["sum(o.n)"]), (&json!(sum), &json!(sum as i64)), "{again}");
+        assert_eq!(values["max(abs(o.y - o.n * 2))"], json!(0.0), "{again}");
+    }
+    let done = place.overshot(&["info", "o.zarr"]);
+    let expected = "  array n: i64, shape (1,001, 10); zarr 3, chunks (1,001, 10); bytes, zstd\n";
+    assert!(done.stdout.contains(expected), "no chunk is longer than the array: {done:?}");
+    place.report(&["y = t / 2", "t=s.zarr/t", "y=half.zarr"]);
+    assert_eq!(place.report(&["max(y)", "y=half.zarr"])["results"][0]["value"], json!(5004.5), "the only array");
+    // A result that is an array.
+    place.report(&["m = mean(f64(t), axis=0)", "t=s.zarr/t", "m=m.zarr", "--chunks=4"]);
+    let means = place.report(&["max(m) - min(m), sum(m)", "m=m.zarr"]);
+    assert_eq!((&means["results"][0]["value"], &means["results"][1]["value"]), (&json!(9.0), &json!(50_045.0)));
+    // Zeros are the fill value, so that there are no chunks of them.
+    place.report(&["y = t * 0", "t=s.zarr/t", "y=zeros.zarr"]);
+    assert_eq!(fs::read_dir(place.path("zeros.zarr")).unwrap().count(), 1);
+    assert_eq!(place.report(&["count(y == 0)", "y=zeros.zarr"])["results"][0]["value"], json!(10_010));
+    let plan = place.overshot(&["plan", "--device", device, "y = t", "t=s.zarr/t", "y=p.zarr"]);
+    assert!(plan.stdout.contains("encoding       at most 234.6 KiB of rows in memory\n"), "{plan:?}");
+    RAN
+}
+
+fn kept(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    array(&place, "t.zarr", 1001);
+    place.report(&["y = t[all(t >= 5000, axis=1)]", "t=t.zarr", "y=y.zarr", "--chunks=7,4"]);
+    place.report(&["y = t[t >= 5000]", "t=t.zarr", "y=flat.zarr", "--chunks=64"]);
+    let done = place.overshot(&["info", "y.zarr", "flat.zarr"]);
+    assert!(done.stdout.contains("y.zarr: 5,010 rows of f32"), "{done:?}");
+    assert!(done.stdout.contains("shape (501, 10)") && done.stdout.contains("chunks (64)"), "{done:?}");
+    for name in ["y.zarr", "flat.zarr"] {
+        let report = place.report(&["sum(f64(y))", &format!("y={name}")]);
+        let expected: f64 = (5000..10_010).map(f64::from).sum();
+        assert_eq!(results(&report)["sum(f64(y))"], json!(expected), "{report}");
+    }
+    place.report(&["y = t[t < 0]", "t=t.zarr", "y=none.zarr"]);
+    let done = place.overshot(&["info", "none.zarr"]);
+    assert!(done.stdout.contains("none.zarr: 0 rows of f32"), "{done:?}");
+    RAN
+}
+
+fn steps(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let job = format!(
+        r#"
+[options]
+device = "{device}"
+
+[[step]]
+name = "make"
+run = "y = f64(i) ** 2; z = i"
+files = {{ y = "made/t.zarr", z = "made/t.zarr" }}
+options = {{ rows = "1e4", chunks = 999 }}
+
+[[step]]
+name = "cut"
+run = "y = t.y[t.z < 5000]"
+files = {{ t = "made/t.zarr", y = "cut.zarr" }}
+
+[[step]]
+name = "use"
+run = "s = max(y)"
+files = {{ y = "cut.zarr" }}
+"#
+    );
+    place.raw("job.toml", job.as_bytes());
+    let run = |more: &[&str]| {
+        let done = place.overshot(&[&["run", "--json", "job.toml"], more].concat());
+        let report: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{done:?}"));
+        let status = |step: &Value| step["status"].as_str().unwrap_or_default().to_owned();
+        report["steps"].as_array().unwrap().iter().map(status).collect::<Vec<_>>()
+    };
+    assert_eq!(place.overshot(&["plan", "job.toml"]).code, Some(0));
+    assert_eq!(run(&[]), ["ran", "ran", "ran"]);
+    assert_eq!(run(&[]), ["skipped", "skipped", "skipped"]);
+    fs::remove_dir_all(place.path("cut.zarr")).unwrap();
+    assert_eq!(run(&[]), ["skipped", "ran", "ran"]);
+    assert_eq!(run(&["--all"]), ["ran", "ran", "ran"], "a step replaces its own store");
+    assert_eq!(place.report(&["max(y)", "y=cut.zarr"])["results"][0]["value"], json!(4999.0 * 4999.0));
+    RAN
+}
+
+fn complete_or_absent(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    array(&place, "t.zarr", 101);
+    let run = ["y = t", "t=t.zarr", "y=y.zarr"];
+    place.report(&run);
+    place.refused(1, &["y.zarr: exists already"], &run);
+    place.refused(2, &["is both 't' and the output 'y'"], &["y = t", "t=y.zarr", "y=y.zarr", "--force"]);
+    let inside = ["y = t; z = t", "t=t.zarr", "y=y.zarr", "z=y.zarr/z.npy", "--force"];
+    place.refused(2, &["is both 'y' and the output 'z'"], &inside);
+    for options in [&["--part=0/2", "--partial=p"][..], &["--resume"], &["--checksum"]] {
+        place.refused(2, &["'y'"], &[&["y = t", "t=t.zarr", "y=new.zarr"], options].concat());
+    }
+    // A chunk that is missing in the middle of the run: nothing is left.
+    fs::write(place.path("t.zarr/c.20.1"), [0; 3]).unwrap();
+    place.refused(1, &["t.zarr: is not a complete Zarr array"], &["y = t", "t=t.zarr", "y=new.zarr"]);
+    place.refused(1, &["t.zarr: is not a complete Zarr array"], &[&run[..], &["--force"]].concat());
+    assert_eq!(place.report(&["max(y)", "y=y.zarr"])["results"][0]["value"], json!(1009.0), "the old one is there");
+    let names = place.names();
+    assert!(names.iter().all(|name| !name.contains("partial")), "{names:?}");
     RAN
 }

@@ -11,7 +11,9 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
+use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArrayType, DoubleType, Int32Type};
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::json;
@@ -30,6 +32,8 @@ pub const CASES: &[Case] = &[
     ("outputs are columns of one Arrow file", columns_of_one),
     ("a step reads the Arrow file of another one", steps),
     ("outputs that are no column are refused", no_column),
+    ("outputs are columns of one Parquet file", parquet_outputs),
+    ("options about encoding need an output that is encoded", encoding),
     ("parts know which columns and which values they have", parts),
 ];
 
@@ -333,5 +337,74 @@ fn no_column(device: &str) -> Outcome {
     place.refused(1, &["y.arrow", "cannot hold bool"], &parts);
     place.report(&["y = x > 5", "x=x.npy", "y=y.arrow:u8"]);
     assert_eq!(results(&place.report(&["sum(y)", "y=y.arrow"]))["sum(y)"], json!(99));
+    RAN
+}
+
+/// Returns a column of doubles, as the crate parquet reads it.
+fn doubles(path: &Path, column: usize) -> Vec<f64> {
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let of_group = |group: usize| {
+        let group = reader.get_row_group(group).unwrap();
+        let ColumnReader::DoubleColumnReader(mut values) = group.get_column_reader(column).unwrap() else { panic!() };
+        let mut all = Vec::new();
+        values.read_records(usize::MAX, None, None, &mut all).unwrap();
+        all
+    };
+    (0..reader.num_row_groups()).flat_map(of_group).collect()
+}
+
+fn parquet_outputs(device: &str) -> Outcome {
+    let (place, x) = with_rows(device, 20_011);
+    let files = ["x=x.npy", "y=t.parquet", "n=./t.parquet"];
+    for text in ["y = x * 2; n = u16(x)", "y = x[x > 5000] * 2; n = u16(x[x > 5000])", "y = x[x < 0]; n = i[x < 0]"] {
+        let kept: Vec<f64> = match text.find(['<', '>']) {
+            Some(at) if text[at..].starts_with('<') => vec![],
+            Some(_) => x.iter().copied().filter(|x| *x > 5000.0).collect(),
+            None => x.clone(),
+        };
+        for options in [&["--chunks=777", "--codec=snappy"][..], &["--codec=zstd:9", "--fsync"]] {
+            place.report(&[&[text, "--force"], &files[..], options].concat());
+            assert_eq!(doubles(&place.path("t.parquet"), 0), kept.iter().map(|x| x * 2.0).collect::<Vec<_>>());
+            let again = place.report(&["r = count(t.y == t.n * 2)", "t=t.parquet"]);
+            assert_eq!(results(&again)["r"], json!(kept.len()), "{again}");
+            let bytes = place.files()["t.parquet"].clone();
+            place.report(&[&[text, "--force", "--chunk=32KiB"], &files[..], options].concat());
+            assert!(place.files()["t.parquet"] == bytes, "the bytes do not depend on the chunks");
+        }
+    }
+    place.report(&["y = x * 2; n = u16(x)", "x=x.npy", "y=s.parquet", "n=s.parquet", "--chunks=777"]);
+    let done = place.overshot(&["info", "s.parquet"]);
+    let expected = "\
+  parquet: 26 row groups of at most 777 rows
+  column y: f64; zstd
+  column n: u16; zstd
+";
+    assert!(done.stdout.ends_with(expected), "{done:?}");
+    place.refused(1, &["s.parquet: exists already"], &["y = x", "x=x.npy", "y=s.parquet"]);
+    place.refused(2, &["is both 't.y' and the output 'y'"], &["y = t.y", "t=s.parquet", "y=s.parquet", "--force"]);
+    place.refused(1, &["n.parquet", "cannot hold bf16"], &["y = bf16(x)", "x=x.npy", "y=n.parquet"]);
+    for options in [&["--part=0/2", "--partial=p"][..], &["--resume"], &["--checksum"]] {
+        place.refused(2, &["'y'"], &[&["y = x", "x=x.npy", "y=n.parquet"], options].concat());
+    }
+    // A result that is an array.
+    place.report(&["y = bincount(u8(x), 256, x)", "x=x.npy", "y=counts.parquet"]);
+    assert_eq!(doubles(&place.path("counts.parquet"), 0).iter().sum::<f64>(), x.iter().sum::<f64>());
+    RAN
+}
+
+fn encoding(device: &str) -> Outcome {
+    let (place, _) = with_rows(device, 100);
+    let args = ["y = x; z = x + 1", "x=x.npy", "y=y.npy"];
+    place.refused(
+        2,
+        &["--codec is for Parquet and Zarr outputs", "y=y.parquet"],
+        &[&args[..], &["--codec=lz4"]].concat(),
+    );
+    place.refused(2, &["--chunks is for Parquet and Zarr outputs"], &[&args[..], &["--chunks=10"]].concat());
+    place.refused(2, &["no codec 'zip': use none, snappy, lz4, zstd"], &[&args[..], &["--codec=zip"]].concat());
+    // They are for those outputs that are encoded.
+    place.report(&[&args[..], &["z=z.parquet", "--codec=lz4", "--chunks=10"]].concat());
+    let done = place.overshot(&["info", "z.parquet"]);
+    assert!(done.stdout.contains("10 row groups of at most 10 rows\n  column z: f64; lz4_raw"), "{done:?}");
     RAN
 }

@@ -178,7 +178,7 @@ fn check_outputs_of(task: &Task, state: &State) -> Result {
         // A run that was interrupted at its end may have named some of its outputs.
         let is_named = || journal.as_ref().is_some_and(|journal| journal.has_named(&output.path));
         let is_own = task.args.force || state.owns(task, &output.path) || is_named();
-        let new = output.create()?.force(is_own).fsync(task.args.fsync);
+        let new = job::new_file(&task.args, output)?.force(is_own);
         // A folder that is missing is made when the step runs.
         if folder(&output.path).is_dir() {
             new.check()?;

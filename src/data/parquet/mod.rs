@@ -5,17 +5,20 @@
 
 mod bytes;
 mod cursor;
+mod new_file;
 mod pages;
 mod types;
 
 use self::bytes::FileBytes;
 use self::cursor::{Cursor, Put, put};
+pub(super) use self::new_file::{NewParquet, group_bytes};
 use self::pages::CheckedPages;
 use super::column::{Column, found, incomplete, no_numbers};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
+use super::file_layout::FileFormat;
 use super::storage::error_within;
-use super::{Dtype, ReadMode, Scalar, Source, TableColumn, TableFile};
+use super::{Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use parquet::column::reader::get_column_reader;
 use parquet::errors::ParquetError;
@@ -87,6 +90,31 @@ impl Parquet {
     pub fn column_filled(path: impl AsRef<Path>, name: &str, value: impl Into<Scalar>) -> Result<Parquet> {
         let value = value.into().to_string();
         Parquet::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), Some(&value))
+    }
+
+    /// Returns a Parquet file to be written by a job. It has a column with the name of the job's output. Several
+    /// outputs of rows with the same path are columns of one file. Nothing is created until the job runs.
+    ///
+    /// The file has row groups of 1 048 576 rows ([`NewFile::chunks`]), compressed with Zstandard unless
+    /// [`NewFile::codec`] says otherwise, with statistics, and with dictionaries of integers. There are no nulls. Its
+    /// bytes do not depend on how the job was run. The memory in which rows wait for others of their row group is in
+    /// the plan.
+    ///
+    /// The file replaces another one if all of its outputs are [forced](NewFile::force), and is on the disk if one of
+    /// them [asks for it](NewFile::fsync). The rows have one dimension and are not `bf16`. Jobs in parts, runs with a
+    /// journal, and checksums need files whose rows have known places, such as Arrow files.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job, Parquet};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("prices.parquet");
+    /// let job = Job::eval("gross = net * 1.19")?.input("net", &[1.0, 3.0]);
+    /// Engine::builder().build()?.run(job.output("gross", Parquet::create(&path)))?;
+    /// let gross = Parquet::column(&path, "gross")?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>) -> NewFile {
+        NewFile::new(path.as_ref(), FileFormat::Parquet)
     }
 
     /// Opens a column, or the only one that can be read. `nulls` is a value for the place of nulls.

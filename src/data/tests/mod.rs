@@ -8,6 +8,8 @@ mod arrays;
 mod arrow;
 #[cfg(feature = "arrow")]
 mod arrow_outputs;
+#[cfg(any(feature = "parquet", feature = "zarr"))]
+mod encoded_outputs;
 mod fields;
 mod files;
 mod fortran;

@@ -231,7 +231,7 @@ fn files_of_other_formats_are_not_raw() {
     for name in ["x.raw", "x.bin", "x.f64", "x"] {
         open(file(name, &rows), Some(Dtype::F64)).unwrap();
     }
-    for (name, what) in [("o.parquet", "a Parquet file"), ("o.npz", "a .npz archive"), ("o.csv", "a CSV or TSV file")] {
+    for (name, what) in [("o.h5", "an HDF5 file"), ("o.npz", "a .npz archive"), ("o.csv", "a CSV or TSV file")] {
         let path = dir.path().join(name);
         says(
             create(&path, None),
@@ -281,8 +281,51 @@ fn a_word_behind_the_last_colon_is_a_dtype() {
     ] {
         assert_eq!(parse(text).unwrap(), (path.to_owned(), dtype, is_raw), "{text}");
     }
+    let shape = |text: &str| {
+        let NamedFile { path, dtype, shape, .. } = NamedFile::parse(text.as_ref()).unwrap();
+        (path.to_str().unwrap().to_owned(), dtype, shape)
+    };
+    for (text, path, lengths) in [
+        ("x.raw:f32:2x30", "x.raw", &[2, 30][..]),
+        ("a:b:f32!:6", "a:b", &[6]),
+        ("x.raw:float32:0x1x2", "x.raw", &[0, 1, 2]),
+    ] {
+        assert_eq!(shape(text), (path.to_owned(), Some(Dtype::F32), Some(lengths.to_vec())), "{text}");
+    }
+    for text in ["x.raw:2x3", "a:b:2", "x:f32:2x", "x:f32:+2", "x:f32:99999999999999999999", "x:f32:2-3", "x:f32:3:12"]
+    {
+        assert_eq!(shape(text), (text.to_owned(), None, None));
+    }
     for text in ["c2.npy:float128", "x.raw:f8", "x:f64x!", "a:b"] {
         let error = says(parse(text), &[text, "is not a dtype: write one of bool i8", "f64, or NumPy's name", ":f64"]);
         assert!(error.is_usage());
     }
+}
+
+#[test]
+fn raw_files_may_have_a_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, [1u8; 24]).unwrap();
+        path.display().to_string()
+    };
+    let open = |text: &str| NamedFile::parse(text.as_ref())?.open(ReadMode::Pread);
+    let path = file("a.raw");
+    let shape = |text: &str| open(text).unwrap().source().shape().map(<[u64]>::to_vec);
+    assert_eq!(shape(&format!("{path}:f32:2x3")), Some(vec![2, 3]));
+    assert_eq!(shape(&format!("{path}:f32!:1x6x1")), Some(vec![1, 6, 1]));
+    assert_eq!(shape(&format!("{path}:f32")), None);
+    let words = ["a.raw: has 6 elements, and not those of the shape (2, 4)", "check the shape"];
+    says(open(&format!("{path}:f32:2x4")), &words);
+    says(open(&format!("{path}:f32:4294967296x4294967296")), &["has 6 elements"]);
+    file("b.raw");
+    let pattern = dir.path().join("*.raw").display().to_string();
+    assert_eq!(shape(&format!("{pattern}:f32:2x3")), Some(vec![4, 3]), "each file has it");
+    let own = fixture("le_f64").display().to_string();
+    let length = Npy::open(&own).unwrap().rows();
+    open(&format!("{own}:f64:{length}")).unwrap();
+    says(open(&format!("{own}:f64:{length}x1")), &["has the shape", "leave the shape out"]);
+    let output = NamedFile::parse("y.raw:f32:2x3".as_ref()).unwrap().create();
+    says(output, &["y.raw: is written with the shape of its rows, and not as (2, 3)", "leave the shape out"]);
 }

@@ -138,6 +138,21 @@ impl Grid {
 
     /// Fills those elements of `dst`, which begins at element `first`, that a chunk has.
     pub(super) fn copy(&self, slab: u64, chunk: usize, bytes: &[u8], first: u64, dst: &mut [u8]) {
+        self.pieces(slab, chunk, first..first + (dst.len() / self.size) as u64, |to, from| {
+            dst[to].copy_from_slice(&bytes[from]);
+        });
+    }
+
+    /// Fills a chunk with those of its elements that `src` has, which begins at element `first`.
+    pub(super) fn gather(&self, slab: u64, chunk: usize, src: &[u8], first: u64, bytes: &mut [u8]) {
+        self.pieces(slab, chunk, first..first + (src.len() / self.size) as u64, |from, to| {
+            bytes[to].copy_from_slice(&src[from]);
+        });
+    }
+
+    /// Calls `copy` for the adjacent elements that are wanted and that a chunk has: with their bytes among those that
+    /// are wanted, and among those of the chunk.
+    fn pieces(&self, slab: u64, chunk: usize, wanted: Range<u64>, mut copy: impl FnMut(Range<usize>, Range<usize>)) {
         let mut rest = chunk as u64;
         let mut starts: Vec<u64> = self.axes.iter().map(Axis::count).collect();
         for start in starts.iter_mut().skip(1).rev() {
@@ -145,15 +160,12 @@ impl Grid {
         }
         starts[0] = slab;
         starts.iter_mut().zip(&self.axes).for_each(|(start, axis)| *start *= axis.chunk);
-        let wanted = first..first + (dst.len() / self.size) as u64;
-        let mut copy = |element: u64, own: u64, len: u64| {
+        let bytes = |first: u64, len: u64| first as usize * self.size..(first + len) as usize * self.size;
+        let mut piece = |element: u64, own: u64, len: u64| {
             let (begin, end) = (element.max(wanted.start), (element + len).min(wanted.end));
-            let own = own + (begin - element);
-            let bytes = &bytes[own as usize * self.size..(own + end - begin) as usize * self.size];
-            let to = (begin - first) as usize * self.size;
-            dst[to..to + bytes.len()].copy_from_slice(bytes);
+            copy(bytes(begin - wanted.start, end - begin), bytes(own + (begin - element), end - begin));
         };
-        pieces(&self.axes, &starts, &wanted, (0, 0), &mut copy);
+        pieces(&self.axes, &starts, &wanted, (0, 0), &mut piece);
     }
 }
 
@@ -218,6 +230,11 @@ mod tests {
                     let to = (wanted.start - first) as usize..(wanted.end - first) as usize;
                     let dst = bytemuck::cast_slice_mut(&mut found[to]);
                     grid.copy(slab, number, bytemuck::cast_slice(&values), wanted.start, dst);
+                    // The other way round, what is not wanted stays as it is.
+                    let mut back = values.clone();
+                    back.iter_mut().filter(|own| wanted.contains(&u64::from(**own))).for_each(|own| *own = u16::MAX);
+                    grid.gather(slab, number, dst, wanted.start, bytemuck::cast_slice_mut(&mut back));
+                    prop_assert_eq!(back, values);
                 }
             }
             prop_assert!(found.iter().map(|own| u64::from(*own)).eq(first..end), "{:?}", found);

@@ -5,6 +5,7 @@
 mod described;
 mod folder;
 mod grid;
+mod new_store;
 #[cfg(feature = "remote")]
 mod objects;
 mod shards;
@@ -14,16 +15,18 @@ mod store;
 use self::described::{described, dtype_of, names_of};
 use self::folder::DESCRIPTIONS;
 use self::grid::Grid;
+pub(super) use self::new_store::{NewStore, grain_bytes, may_replace};
 use self::shards::Shards;
 use self::slabs::{Chunks, Slabs};
 use self::store::{Store, file_in, state_of};
 use super::direct::memory;
 use super::file::{io_error, too_many_open};
+use super::file_layout::FileFormat;
 use super::storage::{error_within, read_error};
 use super::table_file::names;
 #[cfg(not(feature = "remote"))]
 use super::url::refused;
-use super::{Dtype, ReadMode, Source, StoredArray, is_url};
+use super::{Dtype, NewFile, ReadMode, Source, StoredArray, is_url};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::fs;
@@ -98,6 +101,30 @@ impl Zarr {
         Zarr::of(group.as_ref(), Some(name), ReadMode::default())
     }
 
+    /// Returns an array of version 3 to be written by a job: a folder with this path. If several outputs of rows have
+    /// the same path, it is a group, and each has an array with the name of the job's output. Nothing is created until
+    /// the job runs.
+    ///
+    /// The rows are in chunks ([`NewFile::chunks`]), compressed with Zstandard unless [`NewFile::codec`] says
+    /// otherwise. Chunks whose values are all 0 are left out. The memory in which rows wait for others of their chunks
+    /// is in the plan. The folder gets its name when all outputs of the job are complete. It replaces another store if
+    /// all of its outputs are [forced](NewFile::force), and no other folder but an empty one.
+    ///
+    /// Jobs in parts, runs with a journal, and checksums need files whose rows have known places, such as `.npy`.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job, Zarr};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("y.zarr");
+    /// let job = Job::eval("y = x / 2")?.input("x", &[1.0, 3.0]);
+    /// Engine::builder().build()?.run(job.output("y", Zarr::create(&path).chunks(&[1])))?;
+    /// let y = Zarr::open(&path)?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>) -> NewFile {
+        NewFile::new(path.as_ref(), FileFormat::Zarr)
+    }
+
     /// Opens an array of a group, or the array itself if there is no name.
     pub(super) fn of(path: &Path, name: Option<&str>, reading: ReadMode) -> Result<Zarr> {
         let path = place(path, name)?;
@@ -130,12 +157,16 @@ impl Zarr {
 
     /// Returns whether a path is that of an array or a group, or should be by its name.
     pub(super) fn is_at(path: &Path) -> bool {
-        let is_zarr = |path: &Path| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"));
         // A server is not asked about every file whose name says what it is.
-        if is_url(path) && path.extension().is_some() && !path.ancestors().any(is_zarr) {
+        if is_url(path) && path.extension().is_some() && !path.ancestors().any(Zarr::is_named) {
             return false;
         }
-        Node::of(path).is_some() || (is_zarr(path) && path.is_dir())
+        Node::of(path).is_some() || (Zarr::is_named(path) && path.is_dir())
+    }
+
+    /// Returns whether a path has the name of a store.
+    pub(super) fn is_named(path: &Path) -> bool {
+        path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"))
     }
 
     /// Returns the size in bytes of the elements.

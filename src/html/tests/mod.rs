@@ -130,6 +130,7 @@ fn the_bottleneck_is_highlighted() {
         (Stage::Memory, &["fill", "drain", "workers"], &["kernel"]),
         (Stage::CopyOut, &["copy out"], &["copy out"]),
         (Stage::Drain, &["drain", "workers"], &["drain", "workers"]),
+        (Stage::Encode, &["drain", "workers"], &["drain", "workers"]),
         (Stage::Latency, &[], &[]),
     ] {
         assert_eq!(highlighted(stage, DeviceKind::Cuda), on_gpu, "{stage:?}");
