@@ -4,7 +4,7 @@
 # are mostly safe code, and .ci/run runs the tests with it.
 #   fuzz/run.sh check                                fixed runs of all targets from the seeds: what .ci/run does
 #   fuzz/run.sh TARGET [OPTION OR FILE…]             e.g. fuzz/run.sh expression -max_total_time=3600
-# TARGET is npy_header, expression, signature or job; options are those of libFuzzer. With a file (a path from the
+# TARGET is npy_header, expression, signature, job or file; options are those of libFuzzer. With a file (a path from the
 # root of the project) the target runs once, on that input. Without one its corpus grows in fuzz/corpus, and inputs that
 # fail are written to fuzz/artifacts.
 set -euo pipefail
@@ -56,8 +56,9 @@ check)
     check expression 7000
     check signature 20000
     check job 5000
+    check file 4000
     ;;
-npy_header | expression | signature | job)
+npy_header | expression | signature | job | file)
     target=$1
     shift
     build --bin "$target"
