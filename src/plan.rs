@@ -170,7 +170,8 @@ pub(crate) struct Shape {
 impl Shape {
     /// Returns the most bytes in which rows of outputs are put together and encoded. Each chunk under way leaves at
     /// most two grains unfinished, and those that are next on a device one more. Each worker has a finished one, and
-    /// what it makes of that. Three of each output wait for others in a file, or are written to it.
+    /// what it makes of that. Three of each output wait for others in a file, or are written to it. All rows take at
+    /// most six times their bytes: as they are, whole, and encoded, which small integers are as four bytes.
     fn encode_bytes(&self, devices: &[DevicePlan]) -> u64 {
         let held = if self.compacts { MOST_HELD } else { 1 };
         let chunks: usize = devices.iter().map(|device| device.workers * device.slots.max(held)).sum();

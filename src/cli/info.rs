@@ -210,14 +210,15 @@ impl Info {
         }
         text.push('\n');
         let mut line = |what: String| _ = writeln!(text, "  {what}");
+        let is_url = is_url(Path::new(&self.path));
         // Nothing of a server can be.
-        let in_place = if is_url(Path::new(&self.path)) { "; can be used in place" } else { "\n" };
+        let in_place = |text: String| if is_url { text.replace("; can be used in place", "") } else { text };
         match &self.npy {
             _ if self.files > 1 => line(dim(&format!("{} as one input", units::counted(self.files as u64, "file")))),
-            Some(header) => line(dim(&header.text(self.shape.as_deref()).replace(in_place, ""))),
+            Some(header) => line(dim(&in_place(header.text(self.shape.as_deref())))),
             None if self.arrays.is_some() => {}
             None if self.format == "npz" => line(dim("an array of a .npz archive")),
-            None if self.dtype.is_some() => line(dim(&"raw; can be used in place".replace(in_place, ""))),
+            None if self.dtype.is_some() => line(dim(&in_place("raw; can be used in place".into()))),
             None => {}
         }
         self.table.iter().flat_map(Table::text).for_each(&mut line);

@@ -18,7 +18,7 @@
 //! a memory map.
 //! Code that is specific to Unix is in `file.rs`, `file_rows.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`,
 //! `stamp.rs`, `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs`, `folder_state.rs`, `unfinished_folder.rs`,
-//! `zarr/folder.rs`, `parquet/new_file.rs` and `new_file.rs`.
+//! `storage.rs`, `url.rs`, `zarr/folder.rs`, `parquet/new_file.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;

@@ -271,13 +271,12 @@ impl Target for NewFile {
     where
         Self: 's,
     {
-        self.check_encoding()?;
         if self.format.is_encoded() {
-            self.grain_bytes(dtype, rows, shape)?;
             let shape = shape.map(<[u64]>::to_vec);
             let column = NewColumn { name: self.output.clone(), dtype, rows, shape };
             return Ok(open_together(&[&self], vec![column])?.remove(0));
         }
+        self.check_encoding()?;
         let layout = FileLayout::new(self.format, dtype, rows, shape).named(&self.output);
         let sink = FileSink::create(&self.path, layout, self.force)?;
         if self.fsync {
@@ -334,7 +333,6 @@ fn open_together(files: &[&NewFile], columns: Vec<NewColumn>) -> Result<Vec<Box<
         let problem = "has outputs with different codecs or chunks";
         return Err(Error::file(&file.path, problem, "give the same ones to all outputs of a file"));
     }
-    file.check_encoding()?;
     let marks = (files.iter().all(|file| file.force), files.iter().any(|file| file.fsync));
     check_columns(file, &columns)?;
     match file.format {
@@ -356,11 +354,13 @@ fn open_together(files: &[&NewFile], columns: Vec<NewColumn>) -> Result<Vec<Box<
     }
 }
 
-/// Checks that the format of a file has the dtypes and the shapes of its outputs, and that columns are equally long.
+/// Checks that the format of a file has the dtypes and the shapes of its outputs, that these can be encoded as the
+/// caller says, and that columns are equally long.
 fn check_columns(file: &NewFile, columns: &[NewColumn]) -> Result<()> {
     let rows = columns[0].rows;
     for column in columns {
         FileLayout::new(file.format, column.dtype, column.rows, column.shape.as_deref()).len(&file.path)?;
+        file.grain_bytes(column.dtype, column.rows, column.shape.as_deref())?;
         if file.format.has_columns() && column.rows != rows {
             return Err(unequal(&file.path, &columns[0].name, rows, &column.name, column.rows));
         }

@@ -61,14 +61,10 @@ impl Temporary {
     /// Creates a file with `make` under a temporary name beside `target`. `make` is called again with another name
     /// if a name is taken.
     pub(super) fn beside<T>(target: &Path, mut make: impl FnMut(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
-        let name = target.file_name().unwrap_or_default();
-        let mut prefix = OsString::from(".");
-        if name.len() <= LONGEST_NAME {
-            prefix.push(name);
-            prefix.push(".");
-        }
-        let made =
-            tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).make_in(directory(target), |path| make(path))?;
+        let made = tempfile::Builder::new()
+            .prefix(&prefix_of(target))
+            .suffix(SUFFIX)
+            .make_in(directory(target), |path| make(path))?;
         let (made, path) = made.into_parts();
         let entry = Some(UNFINISHED.add(&path, 0..0));
         Ok((Temporary { path, entry }, made))
@@ -90,6 +86,17 @@ impl Temporary {
         let _ = self.path.keep();
         path
     }
+}
+
+/// Returns the begin of temporary names beside a target.
+pub(super) fn prefix_of(target: &Path) -> OsString {
+    let name = target.file_name().unwrap_or_default();
+    let mut prefix = OsString::from(".");
+    if name.len() <= LONGEST_NAME {
+        prefix.push(name);
+        prefix.push(".");
+    }
+    prefix
 }
 
 /// Locks a file with a temporary name while it is open, so that other processes see that it is in use. Without

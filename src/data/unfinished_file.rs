@@ -333,9 +333,9 @@ pub(super) fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metada
 /// Returns the file that `path` resolves to, and the metadata of the existing file.
 pub(super) fn resolve(path: &Path) -> Result<(PathBuf, Option<Metadata>)> {
     let error = |problem: &str, remedy: &str| Err(Error::file(path, problem, remedy));
-    let Some(name) = path.file_name() else {
+    if path.file_name().is_none() {
         return error("does not name a file", "name a file");
-    };
+    }
     let unknown = |e| io_error(path, "cannot be looked up", "check the path", e);
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return error("is a directory", "name a file in it"),
@@ -345,6 +345,15 @@ pub(super) fn resolve(path: &Path) -> Result<(PathBuf, Option<Metadata>)> {
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
         Err(e) => return Err(unknown(e)),
     }
+    Ok((to_come(path)?, None))
+}
+
+/// Returns the place of a file or folder that is to come.
+pub(super) fn to_come(path: &Path) -> Result<PathBuf> {
+    let error = |problem: &str, remedy: &str| Err(Error::file(path, problem, remedy));
+    let Some(name) = path.file_name() else {
+        return error("does not name a file", "name a file");
+    };
     if ends_with_slash(path) {
         return error("ends with '/', as the path of a directory does", "name a file");
     }
@@ -353,7 +362,7 @@ pub(super) fn resolve(path: &Path) -> Result<(PathBuf, Option<Metadata>)> {
     }
     let directory = directory(path);
     match directory.canonicalize() {
-        Ok(canonical) if canonical.is_dir() => Ok((canonical.join(name), None)),
+        Ok(canonical) if canonical.is_dir() => Ok(canonical.join(name)),
         Ok(_) => error(&format!("{} is not a directory", directory.display()), "check the path"),
         Err(e) => {
             let problem = format!("its directory {} cannot be used", directory.display());

@@ -1,12 +1,11 @@
 //! A folder that gets its name only when it is complete.
 
-use super::file::{directory, ends_with_slash, io_error, write_error};
+use super::file::{directory, io_error, write_error};
 use super::rights::may_write;
-use super::temporary::{LONGEST_NAME, SUFFIX, mark_in_use};
-use super::unfinished_file::{Abilities, FORCE, appeared, cannot_create, exchange, give_rights};
+use super::temporary::{SUFFIX, mark_in_use, prefix_of};
+use super::unfinished_file::{Abilities, FORCE, appeared, cannot_create, exchange, give_rights, to_come};
 use crate::error::{Error, Result};
 use rustix::io::Errno;
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -51,16 +50,11 @@ impl UnfinishedFolder {
     /// Returns an error if something has the name and may not be replaced, or no folder can be created there.
     pub(super) fn create(path: &Path, force: bool, may_replace: fn(&Path) -> Result<()>) -> Result<Self> {
         let target = target(path, force, may_replace)?;
-        let mut prefix = OsString::from(".");
-        let name = target.file_name().unwrap_or_default();
-        if name.len() <= LONGEST_NAME {
-            prefix.push(name);
-            prefix.push(".");
-        }
         let replaced = fs::symlink_metadata(&target).ok();
         let mode = if replaced.is_some() { 0o700 } else { 0o777 };
         let make = |path: &Path| DirBuilder::new().mode(mode).create(path);
-        let made = tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).make_in(directory(&target), make);
+        let made =
+            tempfile::Builder::new().prefix(&prefix_of(&target)).suffix(SUFFIX).make_in(directory(&target), make);
         // `TempPath` would remove a file.
         let temporary = made.and_then(|made| made.into_temp_path().keep().map_err(|e| e.error));
         let temporary = temporary.map_err(|e| cannot_create(path, &target, 0, e))?;
@@ -206,18 +200,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     if fs::metadata(path).is_ok() {
         return path.canonicalize().map_err(unknown);
     }
-    let Some(name) = path.file_name().filter(|_| !ends_with_slash(path)) else {
-        return Err(Error::file(path, "does not name a file", "name a file"));
-    };
-    if fs::symlink_metadata(path).is_ok() {
-        let remedy = "remove the link, or name the file itself";
-        return Err(Error::file(path, "is a symbolic link to a missing file", remedy));
-    }
-    let directory = directory(path).canonicalize().map_err(|e| {
-        let problem = format!("its directory {} cannot be used", directory(path).display());
-        io_error(path, problem, "make it with mkdir -p, or check the path", e)
-    })?;
-    Ok(directory.join(name))
+    to_come(path)
 }
 
 fn is_taken(e: &io::Error) -> bool {

@@ -1,13 +1,10 @@
 //! Reads whole objects, of which nothing is known before.
 
-use super::place::{Place, found, request};
+use super::place::{Place, found, request, retries};
 use crate::error::Result;
 use futures_util::{TryStreamExt, future};
 use object_store::{Error as StoreError, GetOptions, ObjectStore};
 use std::path::Path;
-
-/// How often an object of which bytes are missing is read again.
-const TRIES: usize = 4;
 
 /// Returns the bytes of an object; `None` if there is none.
 ///
@@ -18,7 +15,6 @@ pub(in crate::data) fn whole(url: &Path) -> Result<Option<Vec<u8>>> {
     request(url, async {
         let mut tries = 0;
         loop {
-            tries += 1;
             let Some(answer) = found(place.store.get_opts(&place.key, GetOptions::default())).await? else {
                 return Ok(None);
             };
@@ -32,10 +28,11 @@ pub(in crate::data) fn whole(url: &Path) -> Result<Option<Vec<u8>>> {
             if bytes.len() as u64 == len {
                 return Ok(Some(bytes));
             }
-            if tries == TRIES {
+            if tries == retries() {
                 let source = format!("the server sent {} bytes and said that there are {len}", bytes.len()).into();
                 return Err(StoreError::Generic { store: "server", source });
             }
+            tries += 1;
         }
     })
 }

@@ -100,23 +100,30 @@ fn kind(of: &DataType) -> String {
     of.name(ZarrVersion::V3).or(of.name(ZarrVersion::V2)).map_or_else(|| "an unknown type".into(), |name| name.into())
 }
 
+/// The dtypes, and what Zarr calls them.
+const TYPES: [(&str, Dtype); 13] = [
+    ("bool", Dtype::Bool),
+    ("int8", Dtype::I8),
+    ("int16", Dtype::I16),
+    ("int32", Dtype::I32),
+    ("int64", Dtype::I64),
+    ("uint8", Dtype::U8),
+    ("uint16", Dtype::U16),
+    ("uint32", Dtype::U32),
+    ("uint64", Dtype::U64),
+    ("float16", Dtype::F16),
+    ("bfloat16", Dtype::Bf16),
+    ("float32", Dtype::F32),
+    ("float64", Dtype::F64),
+];
+
 /// Returns the dtype of values; the name of their type if they have none.
 pub(super) fn dtype_of(of: &DataType) -> std::result::Result<Dtype, String> {
     let kind = kind(of);
-    Ok(match &*kind {
-        "bool" => Dtype::Bool,
-        "int8" => Dtype::I8,
-        "int16" => Dtype::I16,
-        "int32" => Dtype::I32,
-        "int64" => Dtype::I64,
-        "uint8" => Dtype::U8,
-        "uint16" => Dtype::U16,
-        "uint32" => Dtype::U32,
-        "uint64" => Dtype::U64,
-        "float16" => Dtype::F16,
-        "bfloat16" => Dtype::Bf16,
-        "float32" => Dtype::F32,
-        "float64" => Dtype::F64,
-        _ => return Err(kind),
-    })
+    TYPES.iter().find(|(name, _)| *name == kind).map(|(_, dtype)| *dtype).ok_or(kind)
+}
+
+/// Returns what Zarr calls a dtype.
+pub(super) fn name_of(dtype: Dtype) -> Option<&'static str> {
+    TYPES.iter().find(|(_, own)| *own == dtype).map(|(name, _)| *name)
 }

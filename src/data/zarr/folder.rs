@@ -40,8 +40,8 @@ impl Folder {
     }
 }
 
-/// Reads bytes of a file of this length.
-fn read(file: &File, len: u64, range: ByteRange) -> Result<Bytes, StorageError> {
+/// Returns the place of a range of a file of this length, and memory for its bytes.
+pub(super) fn room(len: u64, range: ByteRange) -> Result<(u64, Vec<u8>), StorageError> {
     let (start, end) = match range {
         ByteRange::FromStart(start, None) => (Some(start), Some(len)),
         ByteRange::FromStart(start, Some(bytes)) => (Some(start), start.checked_add(bytes)),
@@ -51,7 +51,12 @@ fn read(file: &File, len: u64, range: ByteRange) -> Result<Bytes, StorageError> 
     let Some((start, end)) = start.zip(end).filter(|(start, end)| start <= end && *end <= len) else {
         return Err(Arc::new(io::Error::from(io::ErrorKind::UnexpectedEof)).into());
     };
-    let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(usize::MAX)];
+    Ok((start, vec![0; usize::try_from(end - start).unwrap_or(usize::MAX)]))
+}
+
+/// Reads bytes of a file of this length.
+fn read(file: &File, len: u64, range: ByteRange) -> Result<Bytes, StorageError> {
+    let (start, mut bytes) = room(len, range)?;
     file.read_exact_at(&mut bytes, start).map_err(Arc::new)?;
     Ok(bytes.into())
 }

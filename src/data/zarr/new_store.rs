@@ -4,6 +4,7 @@ use super::super::encoded_sink::{Container, NewOutput};
 use super::super::file::{io_error, too_many_open, write_error};
 use super::super::new_file::{Encoding, NewColumn, require_sync};
 use super::super::unfinished_folder::UnfinishedFolder;
+use super::described::name_of;
 use super::folder::{DESCRIPTIONS, Folder};
 use super::grid::Grid;
 use super::{Node, apart, damaged, one_line};
@@ -223,21 +224,6 @@ impl Container for NewStore {
 
 /// Returns what describes an array.
 fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Value {
-    let kind = match dtype {
-        Dtype::Bool => "bool",
-        Dtype::I8 => "int8",
-        Dtype::I16 => "int16",
-        Dtype::I32 => "int32",
-        Dtype::I64 => "int64",
-        Dtype::U8 => "uint8",
-        Dtype::U16 => "uint16",
-        Dtype::U32 => "uint32",
-        Dtype::U64 => "uint64",
-        Dtype::F16 => "float16",
-        Dtype::Bf16 => "bfloat16",
-        Dtype::F32 => "float32",
-        Dtype::F64 => "float64",
-    };
     let fill = match dtype {
         Dtype::Bool => json!(false),
         dtype if dtype.is_float() => json!(0.0),
@@ -264,7 +250,7 @@ fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Valu
         "zarr_format": 3,
         "node_type": "array",
         "shape": shape,
-        "data_type": kind,
+        "data_type": name_of(dtype),
         "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
         "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
         "fill_value": fill,

@@ -1,5 +1,6 @@
 //! The objects of an array, as the crate zarrs reads them.
 
+use super::folder::room;
 use crate::data::remote::{RemoteObject, whole};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -43,17 +44,7 @@ fn failed(error: Error) -> StorageError {
 
 /// Reads bytes of an object.
 fn read(object: &RemoteObject, range: ByteRange) -> std::result::Result<Bytes, StorageError> {
-    let len = object.len();
-    let (start, end) = match range {
-        ByteRange::FromStart(start, None) => (Some(start), Some(len)),
-        ByteRange::FromStart(start, Some(bytes)) => (Some(start), start.checked_add(bytes)),
-        ByteRange::Suffix(bytes) => (len.checked_sub(bytes), Some(len)),
-    };
-    // A damaged index asks for what the object does not have.
-    let Some((start, end)) = start.zip(end).filter(|(start, end)| start <= end && *end <= len) else {
-        return Err(Arc::new(io::Error::from(io::ErrorKind::UnexpectedEof)).into());
-    };
-    let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(usize::MAX)];
+    let (start, mut bytes) = room(object.len(), range)?;
     object.fetch(&mut bytes, start).map_err(failed)?;
     Ok(bytes.into())
 }
