@@ -144,6 +144,8 @@ pub(crate) mod tests {
         assert_eq!(files.read(&c, "z"), Err(Clash("trace".into())));
     }
 
+    // Without the format, no folder is a store.
+    #[cfg(feature = "zarr")]
     #[test]
     fn what_is_in_a_folder_is_used_with_it() {
         let dir = tempfile::tempdir().unwrap();
