@@ -96,12 +96,21 @@ fn check(folder: &Path, good: &Good, damage: &Damage) {
     }
 }
 
-/// Reads rows at both ends.
+/// Reads rows at both ends, and what is known of all of them.
 fn read(source: &dyn overshot::Source) {
     let (rows, size) = (source.rows(), source.dtype().size());
     if let Some(shape) = source.shape() {
         let product = if shape.contains(&0) { 0 } else { shape.iter().fold(1, |n: u128, len| n * u128::from(*len)) };
         assert_eq!(product, u128::from(rows));
+    }
+    source.decode_memory();
+    match source.bounds() {
+        Ok(bounds) => {
+            let are_ranges = bounds.iter().all(|own| own.rows.start < own.rows.end && own.rows.end <= rows);
+            let follow = bounds.is_sorted_by(|one, next| one.rows.end <= next.rows.start);
+            assert!(are_ranges && follow, "{bounds:?} of {rows} rows");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
     for first in [0, rows.saturating_sub(ROWS)] {
         let mut to = vec![0; (rows - first).min(ROWS) as usize * size];

@@ -133,6 +133,43 @@ def test_several_files_are_one_input(evaluate, tmp_path):
     np.testing.assert_array_equal(evaluate("t.x * 2", t=tmp_path / "part-*.parquet"), np.concatenate(parts) * 2)
 
 
+CONDITIONS = ["k > {}", "k <= {}", "(k >= {}) & (k < {} + 3)", "~(k != {})", "k * 2 - 1 < {}", "-k > {}", "f > {}", "f != {}"]
+
+
+def test_rows_that_a_filter_cannot_keep(tmp_path):
+    """Results are those of NumPy, whatever the statistics of pages and row groups are."""
+    rng = np.random.default_rng(17)
+    path, left_out = tmp_path / "t.parquet", 0
+    with ov.Engine(device="cpu", chunk="32KiB") as engine:
+        for _ in range(150):
+            rows = int(rng.integers(1, 20_000))
+            k = np.sort(rng.integers(-20, 20, rows)) if rng.random() < 0.7 else rng.integers(-20, 20, rows)
+            k = k.astype(rng.choice(["int8", "int16", "int32", "int64"]))
+            f = np.where(rng.random(rows) < 0.001, np.nan, np.round(k * 0.5, 1)).astype(rng.choice(FLOATS))
+            x = rng.integers(0, 1000, rows).astype("f8")
+            mask = rng.random(rows) < 0.01 if rng.random() < 0.5 else None
+            pq.write_table(
+                pa.table({"k": pa.array(k, mask=mask), "f": f, "x": x}),
+                path,
+                row_group_size=int(rng.integers(100, rows + 200)),
+                data_page_size=int(rng.choice([1000, 8000])),
+                write_statistics=bool(rng.random() < 0.9),
+                write_page_index=bool(rng.random() < 0.7),
+                use_dictionary=bool(rng.random() < 0.5),
+            )
+            if mask is not None:
+                k = np.where(mask, np.array(3, k.dtype), k)
+            condition = str(rng.choice(CONDITIONS)).replace("{}", str(rng.integers(-12, 12)))
+            kept = eval(condition, {}, {"k": k.astype("i8"), "f": f.astype("f8")})
+            t = {name: ov.open(path, field=name, nulls=3) for name in "kfx" if name in condition + "x"}
+            text = f"c = {condition}; a = sum(x[c]), n = count(c), w = sum(where(c, x, 1)), y = x[c]"
+            r = engine.evaluate(text, **t)
+            np.testing.assert_array_equal(r["y"], x[kept], err_msg=condition)
+            assert (r["a"], r["n"], r["w"]) == (x[kept].sum(), kept.sum(), np.where(kept, x, 1).sum()), condition
+            left_out += "were not read" in str(r.report.notes)
+    assert left_out > 60
+
+
 def test_damaged_files_are_errors(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"x": np.random.default_rng(4).random(20_000)}), path, row_group_size=3000)

@@ -34,6 +34,13 @@ impl Column {
         Some(if cfg!(target_endian = "little") { &bits[..size] } else { &bits[8 - size..] })
     }
 
+    /// Returns the value for the place of nulls.
+    #[cfg(feature = "parquet")]
+    pub(super) fn null(&self) -> Option<Scalar> {
+        let (_, bits) = self.nulls.as_ref()?;
+        bits.map(|bits| Scalar::of_bits(self.dtype, u64::from_ne_bytes(bits)))
+    }
+
     /// Returns the error for `nulls`, such as `12 nulls`, if there is no value for their place.
     pub(super) fn refuse_nulls(&self, nulls: &str) -> Result<()> {
         let (name, dtype) = (&self.name, self.dtype);

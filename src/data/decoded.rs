@@ -2,9 +2,9 @@
 //!
 //! A [`Cursor`](Decode::Cursor) decodes the rows of a grain in order. It waits between two reads, with the last rows
 //! that it has decoded. The next read that begins where it stands, or among these rows, goes on with it, because the
-//! chunks of a job that reads neighbours overlap. A read that begins elsewhere in a grain begins a new cursor, and
-//! skips rows. So every read gives the same rows, and a worker that reads a grain from its begin to its end decodes it
-//! once.
+//! chunks of a job that reads neighbours overlap. A read that begins elsewhere takes the last cursor before that row of
+//! the grain, or begins a new one, and skips rows. So every read gives the same rows, and a worker that reads a grain
+//! from its begin to its end decodes it once.
 
 use super::Dtype;
 use super::sink::rows_of;
@@ -27,11 +27,14 @@ pub(super) trait Decode: Send + Sync {
     /// Returns a cursor at the first row of a grain.
     fn begin(&self, grain: usize) -> Result<Self::Cursor>;
 
-    /// Moves a cursor that has just begun by so many rows, which the grain has.
-    fn skip(&self, cursor: &mut Self::Cursor, rows: u64) -> Result<()>;
+    /// Moves a cursor at this row of its grain by so many rows, which the grain has.
+    fn skip(&self, cursor: &mut Self::Cursor, row: u64, rows: u64) -> Result<()>;
 
     /// Fills `dst` with the next rows, which the grain has.
     fn decode(&self, cursor: &mut Self::Cursor, dst: &mut [u8]) -> Result<()>;
+
+    /// Returns how many bytes of memory a cursor has, at most, if the grains are alike.
+    fn cursor_memory(&self) -> u64;
 
     /// Moves a cursor as [`skip`](Decode::skip) does, by decoding the rows.
     fn decode_past(&self, cursor: &mut Self::Cursor, mut rows: u64) -> Result<()> {
@@ -52,7 +55,7 @@ pub(super) trait Decode: Send + Sync {
 const KEPT: u64 = 512;
 
 /// The least number of cursors that may wait, if there are few cores and many workers.
-const LEAST_WAITING: usize = 64;
+const LEAST_WAITING: usize = 16;
 
 /// A cursor that no thread uses.
 struct Waiting<C> {
@@ -88,6 +91,13 @@ impl<D: Decode> Decoded<D> {
         Decoded { decoder, grains, rows, waiting: Mutex::default(), most }
     }
 
+    /// See [`Source::decode_memory`](super::Source::decode_memory).
+    pub(super) fn memory(&self) -> u64 {
+        let kept = KEPT.min(self.rows) * self.decoder.dtype().size() as u64;
+        // Those that wait, and one for each core.
+        self.decoder.cursor_memory().saturating_add(kept).saturating_mul((self.most + self.most / 2) as u64)
+    }
+
     /// Returns the rows of a grain.
     fn grain(&self, grain: usize) -> Range<u64> {
         self.grains[grain]..self.grains.get(grain + 1).copied().unwrap_or(self.rows)
@@ -101,15 +111,20 @@ impl<D: Decode> Decoded<D> {
         // At the begin of a grain, the cursor of the grain before has none of its rows.
         let is_here = |own: &Waiting<D::Cursor>| has_row(own) && own.row >= begin;
         let found = waiting.iter().position(|own| own.row == row && is_here(own));
-        let found = found.or_else(|| waiting.iter().position(is_here)).and_then(|place| waiting.remove(place));
+        let before = || {
+            let before = waiting.iter().enumerate().filter(|(_, own)| (begin + 1..row).contains(&own.row));
+            before.max_by_key(|(_, own)| own.row).map(|(place, _)| place)
+        };
+        let found = found.or_else(|| waiting.iter().position(is_here)).or_else(before);
+        let found = found.and_then(|place| waiting.remove(place));
         drop(waiting);
-        if let Some(found) = found {
-            return Ok(found);
-        }
-        let mut cursor = self.decoder.begin(grain)?;
-        match row - begin {
-            0 => {}
-            rows => self.decoder.skip(&mut cursor, rows)?,
+        let (at, mut cursor) = match found {
+            Some(found) if found.row >= row => return Ok(found),
+            Some(found) => (found.row, found.cursor),
+            None => (begin, self.decoder.begin(grain)?),
+        };
+        if at < row {
+            self.decoder.skip(&mut cursor, at - begin, row - at)?;
         }
         Ok(Waiting { row, cursor, before: vec![] })
     }
@@ -185,10 +200,15 @@ mod tests {
         fn begin(&self, grain: usize) -> Result<u64> {
             Ok(self.firsts[grain])
         }
-        fn skip(&self, cursor: &mut u64, rows: u64) -> Result<()> {
+        fn skip(&self, cursor: &mut u64, row: u64, rows: u64) -> Result<()> {
+            let grain = self.firsts.partition_point(|first| first <= cursor) - 1;
+            assert_eq!(*cursor, self.firsts[grain] + row);
             self.skipped.fetch_add(rows, Ordering::Relaxed);
             *cursor += rows;
             Ok(())
+        }
+        fn cursor_memory(&self) -> u64 {
+            8
         }
         fn decode(&self, cursor: &mut u64, dst: &mut [u8]) -> Result<()> {
             for row in dst.chunks_exact_mut(8) {
@@ -254,9 +274,21 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_left_out_are_skipped_from_where_a_cursor_stands() {
+        let source = numbers(&[100, 100]);
+        let mut rows = [0u64; 10];
+        for first in [0, 50, 90, 100, 180, 130] {
+            source.read(first, bytemuck::cast_slice_mut(&mut rows)).unwrap();
+            assert!(rows.iter().copied().eq(first..first + 10));
+        }
+        // The last read begins the second grain again.
+        assert_eq!(source.decoder.skipped.load(Ordering::Relaxed), 40 + 30 + 70 + 30);
+    }
+
+    #[test]
     fn no_more_cursors_wait_than_workers_need() {
         let source = numbers(&[10_000]);
-        for first in (0..10_000).step_by(10) {
+        for first in (0..1000).rev().map(|number| 10 * number) {
             source.read(first, &mut [0; 8]).unwrap();
         }
         assert_eq!(source.waiting.lock().unwrap().len(), source.most);

@@ -3,6 +3,7 @@
 use super::half;
 use crate::error::{Error, Result, SettingError};
 use ::half::{bf16, f16};
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -301,6 +302,29 @@ impl Scalar {
             Dtype::Bf16 => Scalar::Bf16(bf16::from_bits(bits as u16)),
             Dtype::F32 => Scalar::F32(f32::from_bits(bits as u32)),
             Dtype::F64 => Scalar::F64(f64::from_bits(bits)),
+        }
+    }
+
+    /// Returns an integer; `None` for floats and booleans.
+    pub(crate) fn as_int(self) -> Option<i128> {
+        match self {
+            Scalar::I8(v) => Some(v.into()),
+            Scalar::I16(v) => Some(v.into()),
+            Scalar::I32(v) => Some(v.into()),
+            Scalar::I64(v) => Some(v.into()),
+            Scalar::U8(v) => Some(v.into()),
+            Scalar::U16(v) => Some(v.into()),
+            Scalar::U32(v) => Some(v.into()),
+            Scalar::U64(v) => Some(v.into()),
+            Scalar::Bool(_) | Scalar::F16(_) | Scalar::Bf16(_) | Scalar::F32(_) | Scalar::F64(_) => None,
+        }
+    }
+
+    /// Returns the order of two values of one dtype; `None` if one of them is NaN.
+    pub(crate) fn order(self, other: Scalar) -> Option<Ordering> {
+        match (self.as_int(), other.as_int()) {
+            (Some(own), Some(other)) => Some(own.cmp(&other)),
+            _ => self.as_f64().partial_cmp(&other.as_f64()),
         }
     }
 

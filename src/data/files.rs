@@ -2,7 +2,7 @@
 
 use super::dataset::Dataset;
 use super::sink::rows_of;
-use super::{Dtype, Memory, Source};
+use super::{Bounds, Dtype, Memory, Source};
 use crate::error::{ColumnError, Error, JobError, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -175,6 +175,15 @@ impl Source for Files {
         // A core reads one file at a time, and what a file keeps goes when it has been read.
         let cores = available_parallelism().map_or(1, usize::from);
         each.iter().rev().take(cores + 1).fold(0, |sum, own| sum.saturating_add(*own))
+    }
+
+    fn bounds(&self) -> Result<Vec<Bounds>> {
+        let mut all = Vec::new();
+        for (first, file) in &self.files {
+            let moved = |own: Bounds| Bounds { rows: first + own.rows.start..first + own.rows.end, ..own };
+            all.extend(file.source().bounds()?.into_iter().map(moved));
+        }
+        Ok(all)
     }
 
     fn bytes_read_direct(&self) -> u64 {

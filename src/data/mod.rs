@@ -26,6 +26,7 @@ mod array_value;
 #[cfg(feature = "arrow")]
 mod arrow;
 mod blocks;
+mod bounds;
 mod checksum;
 mod chunk;
 mod codec;
@@ -93,6 +94,7 @@ pub use array_value::ArrayValue;
 #[cfg(feature = "arrow")]
 pub use arrow::Arrow;
 pub use blocks::Blocks;
+pub use bounds::Bounds;
 pub use codec::Codec;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, length_and_head, mapped_path};
@@ -122,6 +124,7 @@ pub use url::{is_url, url_state};
 pub use zarr::Zarr;
 
 pub(crate) use array_value::ArrayPart;
+pub(crate) use bounds::Unread;
 pub(crate) use checksum::checksum;
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;

@@ -1,7 +1,7 @@
 //! Inputs: the [`Source`] trait, and the [`Input`] that a job takes.
 
 use super::shards::Shards;
-use super::{Dtype, Memory};
+use super::{Bounds, Dtype, Memory};
 use crate::error::{ColumnError, Result};
 use std::fmt;
 use std::path::Path;
@@ -90,6 +90,17 @@ pub trait Source: Send + Sync {
     /// needed, if it knows that; otherwise 0. Plans show them.
     fn decode_memory(&self) -> u64 {
         0
+    }
+
+    /// Returns bounds of the values of rows, in ascending order of the rows, where they are known before the rows are
+    /// read: the statistics of a file, for example. Rows on whose values within these bounds no result of a job depends
+    /// are not read: those that a filter cannot keep. Wrong bounds give wrong results. Called only for jobs that may
+    /// have such rows.
+    ///
+    /// # Errors
+    /// Returns an error if the bounds cannot be read.
+    fn bounds(&self) -> Result<Vec<Bounds>> {
+        Ok(vec![])
     }
 
     /// Returns the lengths of the dimensions, outermost first, if the dataset has dimensions. Their product is
@@ -181,6 +192,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn decode_memory(&self) -> u64 {
         (**self).decode_memory()
+    }
+
+    fn bounds(&self) -> Result<Vec<Bounds>> {
+        (**self).bounds()
     }
 
     fn shape(&self) -> Option<&[u64]> {

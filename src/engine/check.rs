@@ -15,7 +15,7 @@ use crate::device::Precision;
 use crate::device::kernel::{Kernel, Resident};
 use crate::device::product::DEVICE_ROWS;
 use crate::error::{Error, JobError, KernelError, Result};
-use crate::expr::{Expression, Extent, Number, Program, Reduction, RowShape};
+use crate::expr::{Expression, Extent, Needs, Number, Program, Reduction, RowShape};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -43,6 +43,8 @@ pub(super) struct BoundJob {
     pub(super) numbers: Vec<u64>,
     /// The rows at both ends of inputs that the kernel needs, which are read when the run begins.
     ends: Vec<Ends>,
+    /// On which inputs the results depend, if not on all in all rows.
+    pub(super) needs: Option<Needs>,
 }
 
 /// The first and the last rows of an input: see [`Program::ends`](crate::expr::Program).
@@ -247,6 +249,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 values: vec![],
                 numbers: vec![],
                 ends: vec![],
+                needs: None,
             }
         }
     };
@@ -534,8 +537,9 @@ pub(super) fn bind_expression(
         inputs.iter().enumerate().map(|(k, (_, dtype))| Column::of_input(*dtype, &row, k)).collect();
     let given = values_of(&program, &values, &numbers);
     let columns = (inputs, outputs_of(&program, outputs.len()));
+    let needs = Needs::of(&program);
     let operator = Box::new(Eval::new(program, resident, rows, precision));
-    Ok(BoundJob { ends, ..BoundJob::of_expression(operator, (rows, shape), columns, given, is_resident) })
+    Ok(BoundJob { ends, needs, ..BoundJob::of_expression(operator, (rows, shape), columns, given, is_resident) })
 }
 
 /// The columns of the first outputs of a program, which are those of the job.
@@ -583,6 +587,7 @@ impl BoundJob {
             values,
             numbers,
             ends: vec![],
+            needs: None,
         }
     }
 }

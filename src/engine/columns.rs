@@ -3,6 +3,7 @@
 
 use super::check::BoundJob;
 use super::devices::Opened;
+use super::unread;
 use crate::data::{FillGuard, Input, Output, Placement, whole_memory, whole_shards};
 use crate::device::Pinned;
 use crate::error::{JobError, Result};
@@ -68,7 +69,8 @@ impl<'j> Columns<'j> {
             notes: Vec::new(),
         };
         let of_kernel = &bound.operator.kernel().columns;
-        for (number, ((name, input), column)) in streamed().enumerate() {
+        let unread = unread::of(bound, inputs, &mut columns.notes);
+        for (number, (((name, input), column), unread)) in streamed().zip(unread).enumerate() {
             let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
             columns.notes.extend(source.warning());
             let (shards, halo) = (whole_shards(input.shards(), column.dtype, rows)?, of_kernel.halo(number));
@@ -108,6 +110,7 @@ impl<'j> Columns<'j> {
                 elements: column.elements,
                 sharded,
                 guard,
+                unread,
             });
         }
         for (k, ((name, output), column)) in outputs.iter().zip(&bound.outputs).enumerate() {

@@ -21,6 +21,7 @@ mod reports;
 mod result_outputs;
 mod resume;
 mod shapes;
+mod unread;
 mod versions;
 
 use std::cell::Cell;

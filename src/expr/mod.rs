@@ -15,7 +15,7 @@
 //!
 //! Files use only files to their left in this list: `words`, `bins`, `axes`, `view` and `ir`; `lex`, `names`, `parse`
 //! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter`, `neighbours` and `product`, `bind`;
-//! `program`; `search`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses,
+//! `program`; `search` and `needs`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses,
 //! with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
@@ -50,6 +50,7 @@ mod layers;
 mod lex;
 mod lower;
 mod names;
+mod needs;
 mod neighbours;
 mod number;
 mod parse;
@@ -86,6 +87,7 @@ pub(crate) use expression::{Layer, Layers};
 pub(crate) use hints::unbound;
 pub(crate) use layered::{BoundLayer, BoundLayers, BoundMatrix, BoundProduct};
 pub(crate) use layers::{Multiplicand, Multiplied};
+pub(crate) use needs::Needs;
 pub(crate) use product::float_of;
 pub(crate) use program::Program;
 pub(crate) use rank::is_bound;

@@ -97,7 +97,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::data::{Chunk, Dtype, FillGuard, Memory, Sink, SinkMemory, Source, piece_of};
+use crate::data::{Chunk, Dtype, FillGuard, Memory, Sink, SinkMemory, Source, Unread, piece_of};
 use crate::device::Schedule;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
@@ -190,6 +190,8 @@ pub(crate) struct InputColumn<'w> {
     pub(crate) sharded: Option<Sharded>,
     /// Keeps the resident rows in use by this run.
     pub(crate) guard: Option<FillGuard>,
+    /// The rows that are not read.
+    pub(crate) unread: Unread,
 }
 
 impl InputColumn<'_> {
@@ -226,7 +228,8 @@ impl InputColumn<'_> {
 
     /// Reads rows of the job from the source, from this one on.
     fn read(&self, first_row: u64, to: &mut [u8]) -> Result<()> {
-        self.source.read(first_row * self.elements, to)
+        let read = |first, to: &mut [u8]| self.source.read(first, to);
+        self.unread.read(self.dtype, first_row * self.elements, to, read)
     }
 
     /// Records that the rows of a chunk were copied to the device on which they are resident.

@@ -33,6 +33,7 @@ pub const CASES: &[Case] = &[
     ("a step reads the Arrow file of another one", steps),
     ("outputs that are no column are refused", no_column),
     ("outputs are columns of one Parquet file", parquet_outputs),
+    ("rows that a filter cannot keep are not read", left_out),
     ("options about encoding need an output that is encoded", encoding),
     ("parts know which columns and which values they have", parts),
 ];
@@ -351,6 +352,27 @@ fn doubles(path: &Path, column: usize) -> Vec<f64> {
         all
     };
     (0..reader.num_row_groups()).flat_map(of_group).collect()
+}
+
+fn left_out(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let make = "day = i32(i // 500); sold = f64(i % 7)";
+    place.report(&[make, "--rows=50000", "--chunks=5000", "day=s.parquet", "sold=s.parquet"]);
+    let sold: Vec<f64> = (3500..4000).map(|row| f64::from(row % 7)).collect();
+    for (text, value, note) in [
+        // A page has the rows of ten days.
+        ("r = sum(s.sold[s.day == 7])", sold.iter().sum(), "45,000 of 's.sold', 45,000 of 's.day'"),
+        ("r = max(s.sold[s.day == 7] + s.day[s.day == 7])", 13.0, "45,000 of 's.sold', 45,000 of 's.day'"),
+        ("r = sum(where(s.day > 1000, s.sold, 1))", 50_000.0, "50,000 of 's.day', 50,000 of 's.sold'"),
+        ("r = count(s.day == 7) + max(s.sold)", 506.0, "45,000 of 's.day'"),
+    ] {
+        let report = place.report(&[text, "s=s.parquet", "--verify=1"]);
+        assert_eq!(results(&report)["r"], json!(value), "{report}");
+        assert!(report["notes"].to_string().contains(&format!("on them: {note}\"")), "{report}");
+    }
+    let report = place.report(&["r = sum(s.sold)", "s=s.parquet"]);
+    assert!(!report["notes"].to_string().contains("were not read"), "{report}");
+    RAN
 }
 
 fn parquet_outputs(device: &str) -> Outcome {

@@ -6,6 +6,7 @@
 //! devices passes,` runs one module.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
+mod bounds;
 mod changed_files;
 mod checksums;
 mod contention;
@@ -48,6 +49,7 @@ fn main() {
     static MODULES: &[harness::Module] = &[
         jobs::MODULE,
         kernels::MODULE,
+        bounds::MODULE,
         filters::MODULE,
         #[cfg(all(feature = "arrow", feature = "parquet", feature = "zarr"))]
         grains::MODULE,

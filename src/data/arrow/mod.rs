@@ -25,7 +25,6 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 /// The name of the format, for messages.
 const FORMAT: &str = "Arrow";
@@ -289,12 +288,17 @@ impl Decode for Decoder {
         self.cursor(grain, 0)
     }
 
-    fn skip(&self, cursor: &mut Cursor, rows: u64) -> Result<()> {
+    fn skip(&self, cursor: &mut Cursor, row: u64, rows: u64) -> Result<()> {
         if self.parts[cursor.batch].codec.is_some() {
             return self.decode_past(cursor, rows);
         }
-        *cursor = self.cursor(cursor.batch, rows)?;
+        *cursor = self.cursor(cursor.batch, row + rows)?;
         Ok(())
+    }
+
+    fn cursor_memory(&self) -> u64 {
+        let largest = self.parts.iter().max_by_key(|part| part.rows);
+        largest.map_or(0, |part| values::memory(&self.file, part))
     }
 
     fn decode(&self, cursor: &mut Cursor, dst: &mut [u8]) -> Result<()> {
@@ -369,11 +373,7 @@ impl Source for Arrow {
     fn decode_memory(&self) -> u64 {
         match &self.rows {
             Rows::Stored(rows) => rows.memory_ahead(),
-            Rows::Decoded { rows, .. } => {
-                let Decoder { parts, file, .. } = &rows.decoder;
-                let longest = parts.iter().map(|part| part.values.len).max().unwrap_or(0);
-                file.ahead_memory(longest).saturating_mul(available_parallelism().map_or(1, usize::from) as u64)
-            }
+            Rows::Decoded { rows, .. } => rows.memory(),
         }
     }
 

@@ -76,6 +76,52 @@ impl Cursor {
     }
 }
 
+/// Returns how many bytes of memory a cursor has, at most, in batches like this one.
+pub(super) fn memory(file: &Opened, part: &Part) -> u64 {
+    let buffers = [Some(part.values), (part.nulls > 0).then_some(part.present)].into_iter().flatten();
+    let each = buffers.map(|span| {
+        let read = span.len.min(file.step(READ) as u64).max(READ as u64);
+        let decoded = part.codec.and_then(|codec| decoder_memory(codec, &frame_head(file, span)?));
+        read.saturating_add(decoded.unwrap_or(0))
+    });
+    each.fold(STEP as u64, u64::saturating_add)
+}
+
+/// Returns the first bytes of a compressed buffer, behind its length. A short one has zeros at the end.
+fn frame_head(file: &Opened, span: Span) -> Option<[u8; 18]> {
+    let mut head = [0; 18];
+    let len = head.len().min(usize::try_from(span.len.checked_sub(8)?).ok()?);
+    file.read_at(&mut head[..len], span.at + 8).ok()?;
+    Some(head)
+}
+
+/// Returns how many bytes of memory a decoder needs for a frame that begins like this; `None` if it is no frame.
+fn decoder_memory(codec: Codec, head: &[u8; 18]) -> Option<u64> {
+    match (codec, head) {
+        // <https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md>: a block, compressed and not, behind others that
+        // it may repeat.
+        (Codec::Lz4, [0x04, 0x22, 0x4D, 0x18, _, block, ..]) => Some((3 << (8 + 2 * (block >> 4 & 7))) + (64 << 10)),
+        // <https://datatracker.ietf.org/doc/html/rfc8878#section-3.1.1.1>: what later values may repeat, and blocks.
+        (Codec::Zstd, [0x28, 0xB5, 0x2F, 0xFD, flags, window, ..]) => {
+            const BLOCKS: u64 = 3 * (128 << 10);
+            if flags & 0x20 == 0 {
+                let base = 1u64 << (10 + (window >> 3));
+                return Some(base + base / 8 * u64::from(window & 7) + BLOCKS);
+            }
+            // A single segment may repeat all that is before: its size is behind the number of a dictionary.
+            let size = head.get(5 + [0, 1, 2, 4][usize::from(flags & 3)]..)?;
+            let size = match flags >> 6 {
+                0 => u64::from(*size.first()?),
+                1 => u64::from(u16::from_le_bytes(*size.first_chunk()?)) + 256,
+                2 => u64::from(u32::from_le_bytes(*size.first_chunk()?)),
+                _ => u64::from_le_bytes(*size.first_chunk()?),
+            };
+            Some(size.saturating_add(BLOCKS))
+        }
+        _ => None,
+    }
+}
+
 /// Bits of a buffer, the lowest one of a byte first.
 struct Bits {
     bytes: Bytes,

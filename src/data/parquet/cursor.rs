@@ -6,7 +6,7 @@ use parquet::data_type::DataType;
 use parquet::errors::Result;
 
 /// The values that are decoded at once, and stay in the cache until they are copied.
-const STEP: usize = 4096;
+pub(super) const STEP: usize = 4096;
 
 /// A position in a column of a row group.
 pub(super) struct Cursor {

@@ -7,18 +7,20 @@ mod bytes;
 mod cursor;
 mod new_file;
 mod pages;
+mod statistics;
 mod types;
 
 use self::bytes::FileBytes;
 use self::cursor::{Cursor, Put, put};
 pub(super) use self::new_file::{NewParquet, group_bytes};
 use self::pages::CheckedPages;
+use self::statistics::Statistical;
 use super::column::{Column, found, incomplete, no_numbers};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::storage::error_within;
-use super::{Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
+use super::{Bounds, Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use parquet::column::reader::get_column_reader;
 use parquet::errors::ParquetError;
@@ -29,8 +31,7 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
-use std::thread::available_parallelism;
+use std::sync::{Arc, OnceLock};
 
 /// The name of the format, for messages.
 const FORMAT: &str = "Parquet";
@@ -62,6 +63,8 @@ struct Decoder {
     index: usize,
     /// The row groups with rows.
     groups: Vec<usize>,
+    /// See [`Decode::cursor_memory`].
+    cursor_memory: OnceLock<u64>,
 }
 
 impl Parquet {
@@ -154,7 +157,7 @@ impl Parquet {
         if count > 0 {
             column.refuse_nulls(&format!("{count} nulls"))?;
         }
-        let decoder = Decoder { column, file, metadata, index, groups };
+        let decoder = Decoder { column, file, metadata, index, groups, cursor_memory: OnceLock::new() };
         // A codec that is missing is an error now and not in the run.
         if !decoder.groups.is_empty() {
             decoder.begin(0)?;
@@ -222,18 +225,25 @@ impl Decode for Decoder {
 
     fn begin(&self, grain: usize) -> Result<Cursor> {
         let number = self.groups[grain];
-        let group = self.metadata.row_group(number);
-        let rows = usize::try_from(group.num_rows()).unwrap_or(usize::MAX);
         let descr = self.metadata.file_metadata().schema_descr().column(self.index);
-        let chunk = chunk_of(group.column(self.index));
-        let file = Arc::new(self.file.in_order(place_of(&chunk)));
-        let pages = without_panic(|| SerializedPageReader::new(file, &chunk, rows, None));
-        let pages = CheckedPages::new(pages.map_err(|e| self.failed(number, &e))?, &descr);
+        let pages = self.pages(number).map_err(|e| self.failed(number, &e))?;
         let cursor = Cursor::new(number, get_column_reader(descr, Box::new(pages)));
         cursor.ok_or_else(|| self.damaged(number, "has values of another type"))
     }
 
-    fn skip(&self, cursor: &mut Cursor, rows: u64) -> Result<()> {
+    fn cursor_memory(&self) -> u64 {
+        *self.cursor_memory.get_or_init(|| {
+            let size = |group: &&usize| self.metadata.row_group(**group).column(self.index).uncompressed_size();
+            let Some(largest) = self.groups.iter().max_by_key(size) else { return 0 };
+            let place = place_of(self.metadata.row_group(*largest).column(self.index));
+            let ahead = self.file.opened().ahead_memory(place.end - place.start);
+            // The run tells what is wrong with them.
+            let first_pages = without_panic(|| self.first_pages(*largest)).unwrap_or_default();
+            first_pages.saturating_add(ahead).saturating_add((cursor::STEP * (self.column.dtype.size() + 2)) as u64)
+        })
+    }
+
+    fn skip(&self, cursor: &mut Cursor, row: u64, rows: u64) -> Result<()> {
         match without_panic(|| cursor.skip(rows)) {
             Ok(skipped) if skipped == rows => return Ok(()),
             Ok(_) => return Err(self.damaged(cursor.group, "ends too early")),
@@ -242,7 +252,7 @@ impl Decode for Decoder {
         }
         let grain = self.groups.partition_point(|group| *group < cursor.group);
         *cursor = self.begin(grain)?;
-        self.decode_past(cursor, rows)
+        self.decode_past(cursor, row + rows)
     }
 
     fn decode(&self, cursor: &mut Cursor, dst: &mut [u8]) -> Result<()> {
@@ -257,6 +267,35 @@ impl Decode for Decoder {
 }
 
 impl Decoder {
+    /// Returns the pages of a row group.
+    fn pages(&self, number: usize) -> parquet::errors::Result<CheckedPages> {
+        let group = self.metadata.row_group(number);
+        let rows = usize::try_from(group.num_rows()).unwrap_or(usize::MAX);
+        let descr = self.metadata.file_metadata().schema_descr().column(self.index);
+        let chunk = chunk_of(group.column(self.index));
+        let file = Arc::new(self.file.in_order(place_of(&chunk)));
+        let pages = without_panic(|| SerializedPageReader::new(file, &chunk, rows, None))?;
+        Ok(CheckedPages::new(pages, &descr))
+    }
+
+    /// Returns the bytes of memory for a dictionary and a page, as large as the first ones of a row group: as they are
+    /// in the file, and decompressed.
+    fn first_pages(&self, number: usize) -> parquet::errors::Result<u64> {
+        /// The size at which most writers end a page. If a dictionary becomes too large, plain pages follow.
+        const PAGE: u64 = 1 << 20;
+        let mut all = 0;
+        for page in self.pages(number)? {
+            let page = page?;
+            let (bytes, count) = (page.buffer().len() as u64, u64::from(page.num_values()));
+            if page.is_data_page() {
+                let plain = count.saturating_mul(self.column.dtype.size() as u64).min(PAGE);
+                return Ok(all + 2 * bytes.max(plain));
+            }
+            all += 2 * bytes;
+        }
+        Ok(all)
+    }
+
     /// Returns an error of the crate parquet.
     fn failed(&self, group: usize, error: &ParquetError) -> Error {
         if let Some(error) = error_within(error) {
@@ -300,10 +339,18 @@ impl Source for Parquet {
     }
 
     fn decode_memory(&self) -> u64 {
-        let Decoder { metadata, index, file, .. } = &self.decoded.decoder;
-        let chunks = metadata.row_groups().iter().map(|group| place_of(group.column(*index)));
-        let longest = chunks.map(|place| place.end - place.start).max().unwrap_or(0);
-        file.opened().ahead_memory(longest).saturating_mul(available_parallelism().map_or(1, usize::from) as u64)
+        self.decoded.memory()
+    }
+
+    fn bounds(&self) -> Result<Vec<Bounds>> {
+        let Decoder { column, file, metadata, index, groups, .. } = &self.decoded.decoder;
+        let (index, dtype, null) = (*index, column.dtype, column.null());
+        let statistical = Statistical { file, metadata, index, dtype, null };
+        let bounds = without_panic(|| statistical.bounds(groups, &self.decoded.grains, self.decoded.rows));
+        bounds.map_err(|e| {
+            let what = || format!("the index of the pages of its column '{}' cannot be read: {e}", column.name);
+            error_within(&e).unwrap_or_else(|| damaged(&column.path, &what()))
+        })
     }
 
     fn path(&self) -> Option<&Path> {

@@ -10,6 +10,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVer
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
+use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
@@ -169,6 +170,7 @@ proptest! {
         prop_assert_eq!((source.dtype(), source.rows()), (dtype, rows));
         let all = expected(dtype, rows, null_every, fill);
         prop_assert!(read_all(&source, step) == all);
+        check_bounds(&source, &all, how.has_statistics);
         for (first, len) in reads {
             let first = first % (rows + 1);
             let len = len % (rows - first + 1);
@@ -364,4 +366,27 @@ fn a_file_that_changes_is_another_one() {
     file.set_len(100).unwrap();
     assert_ne!(zero.version(), before);
     says(zero.read(0, &mut [0; 8]), &["t.parquet", "changed while it was read"]);
+}
+
+/// Every row is within its bounds, or is NaN. Rows of integers have bounds if the file has statistics.
+fn check_bounds(column: &Parquet, rows: &[u8], has_statistics: bool) {
+    let (dtype, mut end) = (column.dtype(), 0);
+    let value = |row: &[u8]| {
+        let mut word = [0; 8];
+        word[..row.len()].copy_from_slice(row);
+        Scalar::of_bits(dtype, u64::from_le_bytes(word))
+    };
+    let values: Vec<Scalar> = rows.chunks_exact(dtype.size()).map(value).collect();
+    for own in column.bounds().unwrap() {
+        assert!(own.are_of(dtype, end, values.len() as u64), "{own:?} behind row {end}");
+        assert!(dtype.is_float() || own.rows.start == end, "no bounds before {own:?}");
+        for value in &values[own.rows.start as usize..own.rows.end as usize] {
+            let is_within = value.order(own.least).is_none_or(Ordering::is_ge)
+                && value.order(own.greatest).is_none_or(Ordering::is_le);
+            assert!(is_within, "{value} in {own:?}");
+        }
+        end = own.rows.end;
+    }
+    assert!(has_statistics || end == 0);
+    assert!(dtype.is_float() || !has_statistics || end == values.len() as u64, "no bounds at the end");
 }

@@ -6,6 +6,7 @@ mod filter;
 mod host;
 mod language;
 mod layers;
+mod needs;
 mod neighbours;
 mod parse;
 mod passes;

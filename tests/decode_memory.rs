@@ -1,0 +1,148 @@
+//! Memory that columns of tables take while they are decoded is not more than they say, and not much less.
+//!
+//! This program counts the bytes that Rust allocates, which is all but what the library of zstd needs.
+#![cfg(all(feature = "arrow", feature = "parquet"))]
+#![allow(clippy::unwrap_used, reason = "in tests")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use arrow_array::{ArrayRef, Float64Array, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use overshot::{Arrow, Parquet, Source};
+use parquet::basic::Compression;
+use parquet::column::writer::ColumnWriter;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+/// Allocates from the system, and counts.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: all memory is that of the system's allocator, which gets the same layouts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let all = ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(all, Ordering::Relaxed);
+        // SAFETY: the caller upholds the same contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+const ROWS: usize = 3_000_000;
+
+/// Values with so many bits that differ, which compress little.
+fn values(distinct: u64) -> Vec<f64> {
+    (0..ROWS as u64).map(|row| (row.wrapping_mul(0x9E37_79B9_7F4A_7C15) % distinct) as f64 / 3.0).collect()
+}
+
+/// Reads all rows by several threads, each from a place of its own, and leaves some behind in the middle.
+fn read(source: &(impl Source + ?Sized), expected: &[f64]) {
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let mut rows = [0.0; 10_000];
+                let part = ROWS / 4;
+                for first in (thread * part..(thread + 1) * part).step_by(rows.len()) {
+                    source.read(first as u64, bytemuck::cast_slice_mut(&mut rows)).unwrap();
+                    assert!(rows == expected[first..first + rows.len()], "rows from {first} on");
+                }
+                for first in (0..part).rev().step_by(40_000).take(30) {
+                    source.read(first as u64, bytemuck::cast_slice_mut(&mut rows[..100])).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Reads all rows, and compares the memory that this takes with what the source says, which is not more than `times` as
+/// much.
+fn check(name: &str, source: &dyn Source, expected: &[f64], times: usize) {
+    let said = source.decode_memory() as usize;
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    read(source, expected);
+    let most = MOST.load(Ordering::Relaxed) - before;
+    println!("{name}: at most {most} bytes, and it says {said}");
+    assert!(most <= said, "{name} took {most} bytes, and says that it takes at most {said}");
+    assert!(most >= said / times, "{name} took {most} bytes, and says that it takes up to {said}");
+}
+
+fn parquet(path: &Path, values: &[f64], properties: WriterProperties) {
+    let schema = Arc::new(parse_message_type("message m { OPTIONAL DOUBLE x; }").unwrap());
+    let mut file = SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::new(properties)).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let ColumnWriter::DoubleColumnWriter(typed) = column.untyped() else { panic!("a column of doubles") };
+    typed.write_batch(values, Some(&vec![1; values.len()]), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+}
+
+fn arrow(path: &Path, values: &[f64], batch_rows: usize, codec: CompressionType) {
+    let batch = |values: &[f64]| {
+        let values: ArrayRef = Arc::new(Float64Array::from_iter_values(values.iter().copied()));
+        RecordBatch::try_from_iter([("x", values)]).unwrap()
+    };
+    let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+    let file = File::create(path).unwrap();
+    let mut file = FileWriter::try_new_with_options(file, &batch(&[]).schema(), options).unwrap();
+    values.chunks(batch_rows).for_each(|values| file.write(&batch(values)).unwrap());
+    file.finish().unwrap();
+}
+
+// One test, because others would allocate at the same time.
+#[test]
+fn decoding_takes_no_more_memory_than_the_source_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    for (distinct, pages, codec) in [
+        // A row group of 24 MB.
+        (1 << 50, None, Compression::ZSTD(Default::default())),
+        (1 << 50, None, Compression::UNCOMPRESSED),
+        (1000, None, Compression::SNAPPY),
+        // The dictionary becomes too large, so plain pages follow.
+        (200_000, None, Compression::SNAPPY),
+        (1 << 50, Some(1_000_000), Compression::LZ4_RAW),
+    ] {
+        let values = values(distinct);
+        let properties = WriterProperties::builder().set_compression(codec);
+        let properties = match pages {
+            Some(rows) => properties
+                .set_dictionary_enabled(false)
+                .set_data_page_size_limit(8 * rows)
+                .set_data_page_row_count_limit(rows)
+                .set_write_batch_size(rows / 10),
+            None => properties,
+        };
+        parquet(&path, &values, properties.build());
+        let column = Parquet::column(&path, "x").unwrap();
+        check(&format!("Parquet, {distinct} values, {codec}, pages {pages:?}"), &column, &values, 10);
+    }
+    for (codec, times) in [(CompressionType::ZSTD, 40), (CompressionType::LZ4_FRAME, 10)] {
+        for batch_rows in [ROWS, 65_536] {
+            let values = values(1 << 50);
+            arrow(&path, &values, batch_rows, codec);
+            let column = Arrow::column(&path, "x").unwrap();
+            check(&format!("Arrow, {codec:?}, batches of {batch_rows}"), &column, &values, times);
+        }
+    }
+}
