@@ -210,9 +210,9 @@ pub mod io {
     #[cfg(feature = "zarr")]
     pub use crate::data::Zarr;
     pub use crate::data::{
-        ArrayValue, Blocks, Bounds, Claim, Codec, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output,
-        Parts, Placement, Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, StoredArray,
-        TableColumn, TableFile, Target, commit_all, create, map, open, open_with,
+        ArrayValue, Blocks, Bounds, Claim, Codec, ColumnOptions, Dtype, Element, Generator, Input, Memory, NewFile,
+        Npy, Output, Parts, Placement, Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source,
+        StoredArray, TableColumn, TableFile, Target, commit_all, create, map, open, open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{

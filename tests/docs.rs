@@ -214,12 +214,13 @@ fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
 }
 
-/// Writes a Parquet file of prices and sizes.
+/// Writes a Parquet file of prices, sizes and times.
 #[cfg(feature = "parquet")]
 fn parquet(path: &Path) -> Result<(), Failed> {
     use ::parquet::data_type::{DoubleType, Int64Type};
     use ::parquet::file::writer::SerializedFileWriter;
-    let schema = "message trades { REQUIRED DOUBLE price; REQUIRED INT64 size; }";
+    let schema =
+        "message trades { REQUIRED DOUBLE price; REQUIRED INT64 size; REQUIRED INT64 time (TIMESTAMP_MICROS); }";
     let schema = Arc::new(::parquet::schema::parser::parse_message_type(schema)?);
     let mut file = SerializedFileWriter::new(fs::File::create(path)?, schema, Arc::default())?;
     let mut group = file.next_row_group()?;
@@ -229,6 +230,13 @@ fn parquet(path: &Path) -> Result<(), Failed> {
     let mut size = group.next_column()?.ok_or("no column")?;
     size.typed::<Int64Type>().write_batch(&[50, 150, 250], None, None)?;
     size.close()?;
+    let mut time = group.next_column()?.ok_or("no column")?;
+    time.typed::<Int64Type>().write_batch(
+        &[1_700_000_000_000_000, 1_700_000_000_250_000, 1_700_000_001_000_000],
+        None,
+        None,
+    )?;
+    time.close()?;
     group.close()?;
     file.close()?;
     Ok(())

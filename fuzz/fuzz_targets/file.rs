@@ -88,7 +88,7 @@ fn check(folder: &Path, good: &Good, damage: &Damage) {
         names.extend(arrays.into_iter().map(|array| Some(array.name)));
     }
     for name in names {
-        let file = NamedFile { field: name, nulls: Some("0".into()), ..NamedFile::from(&*path) };
+        let file = NamedFile { field: name, nulls: Some("0".into()), timestamps: true, ..NamedFile::from(&*path) };
         match file.open(ReadMode::Pread) {
             Ok(input) => read(input.source()),
             Err(error) => assert!(!error.to_string().is_empty()),

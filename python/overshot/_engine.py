@@ -577,6 +577,7 @@ def open(
     member: str | None = None,
     nulls: float | str | None = None,
     shape: Sequence[int] | None = None,
+    timestamps: bool = False,
 ) -> _core.File:
     """Opens a `.npy` file, a column of a Parquet or Arrow file, or a raw file of rows, as an input of any size.
 
@@ -585,13 +586,14 @@ def open(
     `field` is the column that is read of a Parquet or Arrow file, the array of a Zarr store, or the field of a `.npy`
     file of records (a structured array).
     `nulls` is the value that is read in the place of nulls, such as `0` or `nan`. Without it, nulls are an error.
+    With `timestamps`, a column of timestamps is read as the integers (`int64`) that the file holds, in the file's unit.
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
     name = None if dtype is None else np.dtype(dtype).name
     value = None if nulls is None else str(nulls)
     lengths = None if shape is None else [operator.index(length) for length in shape]
-    return _core.File(os.fspath(path), name, read, field, member, value, lengths)
+    return _core.File(os.fspath(path), name, read, field, member, value, lengths, timestamps)
 
 
 def create(

@@ -146,8 +146,8 @@ def _sent(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _absolute(value)
     if isinstance(value, _core.File):
-        path, dtype, read, field, member, nulls, shape = value.__getnewargs__()
-        return _core.File(_absolute(path), dtype, read, field, member, nulls, shape)
+        path, dtype, read, field, member, nulls, shape, timestamps = value.__getnewargs__()
+        return _core.File(_absolute(path), dtype, read, field, member, nulls, shape, timestamps)
     is_number = isinstance(value, np.ndarray) and value.ndim == 0
     if is_number or isinstance(value, (_core.Blocks, bool, int, float, np.generic)):
         return value

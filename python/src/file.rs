@@ -28,13 +28,24 @@ pub(crate) struct File {
     /// The value that is read in the place of nulls.
     #[pyo3(get)]
     nulls: Option<String>,
+    /// Whether timestamps are read as integers.
+    #[pyo3(get)]
+    timestamps: bool,
     dtype: Dtype,
     shape: Vec<u64>,
 }
 
 /// The arguments of `File`.
-type FileArguments =
-    (OsString, Option<&'static str>, &'static str, Option<String>, Option<String>, Option<String>, Option<Vec<u64>>);
+type FileArguments = (
+    OsString,
+    Option<&'static str>,
+    &'static str,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<Vec<u64>>,
+    bool,
+);
 
 /// How a file is read.
 #[derive(Clone, Copy)]
@@ -51,7 +62,9 @@ fn parse_dtype(name: Option<&str>) -> PyResult<Option<Dtype>> {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (path, dtype=None, read="map", field=None, member=None, nulls=None, shape=None))]
+    #[pyo3(signature = (
+        path, dtype=None, read="map", field=None, member=None, nulls=None, shape=None, timestamps=false
+    ))]
     #[allow(clippy::too_many_arguments, reason = "Python passes them one by one")]
     fn new(
         path: PathBuf,
@@ -61,6 +74,7 @@ impl File {
         member: Option<String>,
         nulls: Option<String>,
         shape: Option<Vec<u64>>,
+        timestamps: bool,
     ) -> PyResult<Self> {
         let given_shape = shape;
         let given = parse_dtype(dtype)?;
@@ -70,7 +84,8 @@ impl File {
             "direct" => Read::With(ReadMode::Direct),
             other => return Err(PyValueError::new_err(format!("read='{other}' is not 'map', 'pread' or 'direct'"))),
         };
-        let mut file = File { dtype: Dtype::U8, shape: vec![], path, read, given, given_shape, field, member, nulls };
+        let (dtype, shape) = (Dtype::U8, vec![]);
+        let mut file = File { dtype, shape, path, read, given, given_shape, field, member, nulls, timestamps };
         let input = file.input()?;
         let source = input.source();
         file.shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
@@ -106,9 +121,9 @@ impl File {
             Read::With(ReadMode::Direct) => "direct",
             Read::With(_) => "pread",
         };
-        let File { path, given, given_shape, field, member, nulls, .. } = self;
-        let given = given.map(dtype::numpy_name);
-        (path.clone().into(), given, read, field.clone(), member.clone(), nulls.clone(), given_shape.clone())
+        let File { path, given, given_shape, field, member, nulls, timestamps, .. } = self;
+        let (path, given, shape) = (path.clone().into(), given.map(dtype::numpy_name), given_shape.clone());
+        (path, given, read, field.clone(), member.clone(), nulls.clone(), shape, *timestamps)
     }
 
     fn __repr__(&self) -> String {
@@ -119,9 +134,10 @@ impl File {
 impl File {
     /// Opens the file as an input.
     pub(crate) fn input(&self) -> PyResult<Input<'static>> {
-        let File { path, given, given_shape, field, member, nulls, .. } = self;
+        let File { path, given: dtype, given_shape, field, member, nulls, timestamps, .. } = self;
         let (shape, field, member, nulls) = (given_shape.clone(), field.clone(), member.clone(), nulls.clone());
-        let file = NamedFile { dtype: *given, shape, field, member, nulls, ..NamedFile::from(&**path) };
+        let (dtype, timestamps) = (*dtype, *timestamps);
+        let file = NamedFile { dtype, shape, field, member, nulls, timestamps, ..NamedFile::from(&**path) };
         let open = || match self.read {
             // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
             // file during a run. Only the library can leave this to the compiler.

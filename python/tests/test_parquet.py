@@ -10,6 +10,7 @@ import overshot as ov
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+feather = pytest.importorskip("pyarrow.feather")
 
 CODECS = ["none", "snappy", "gzip", "brotli", "lz4", "zstd"]
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -124,6 +125,38 @@ def test_types_that_are_no_numbers_are_refused(tmp_path):
     for name in ["text", "day", "time", "money", "list.list.element", "point.x"]:
         with pytest.raises(OSError, match=f"its column '{name}' is "):
             ov.open(path, field=name)
+    for name in ["text", "day", "money"]:
+        with pytest.raises(OSError, match=f"its column '{name}' is "):
+            ov.open(path, field=name, timestamps=True)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "Europe/Rome"])
+def test_timestamps_are_integers_on_request(evaluate, tmp_path, unit, zone):
+    rng = np.random.default_rng(6)
+    times = rng.integers(-(2**40), 2**40, 30_000)
+    column = pa.array(times, pa.timestamp(unit, zone), mask=rng.random(30_000) < 0.1)
+    table = pa.table({"time": column})
+    files = [tmp_path / "t.parquet", tmp_path / "old.parquet", tmp_path / "t.arrow"]
+    pq.write_table(table, files[0], row_group_size=4000)
+    pq.write_table(table, files[1], version="1.0", coerce_timestamps="ms", allow_truncated_timestamps=True)
+    feather.write_feather(table, str(files[2]), compression="lz4")
+    for path in files:
+        with pytest.raises(OSError, match=r"'time' is of the type timestamp.*ov.open\(..., timestamps=True\)"):
+            ov.open(path, field="time", nulls=0)
+        with pytest.raises(OSError, match="its column 'time' has .*nulls"):
+            evaluate("x + 0", x=ov.open(path, field="time", timestamps=True))
+        read = pq.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
+        expected = read["time"].cast("int64").fill_null(-1).to_numpy()
+        file = ov.open(path, field="time", nulls=-1, timestamps=True)
+        copy = pickle.loads(pickle.dumps(file))
+        assert (copy.timestamps, copy.dtype, copy.shape) == (True, np.int64, (30_000,))
+        np.testing.assert_array_equal(evaluate("x", x=copy), expected)
+
+    # Two numbers for each time, and days.
+    pq.write_table(table, files[0], use_deprecated_int96_timestamps=True)
+    with pytest.raises(OSError, match="its column 'time' is of the type int96"):
+        ov.open(files[0], field="time", timestamps=True)
 
 
 def test_several_files_are_one_input(evaluate, tmp_path):

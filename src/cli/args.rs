@@ -127,6 +127,11 @@ pub struct JobArgs {
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true, help_heading = "Data")]
     pub nulls: Option<String>,
 
+    /// Read timestamps in tables as the integers that the file holds, in its unit, such as microseconds since 1970.
+    /// Without it, they are an error
+    #[arg(long, help_heading = "Data")]
+    pub timestamps: bool,
+
     /// Run some rows only, those of --part or --rows A..B, and write what 'overshot merge' needs of them to this file.
     /// Any number of processes write their rows of the same outputs, which get their names when all are merged. An
     /// existing file is replaced

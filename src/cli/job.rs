@@ -175,7 +175,8 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             Use::Number(Value::Number(number)) => job.number(name, number),
             Use::Inputs(inputs) => {
                 for (input, file) in inputs {
-                    job = job.input(&input, open(&file.with_nulls(args.nulls.as_deref()), args.read_mode)?);
+                    let file = NamedFile { nulls: args.nulls.clone(), timestamps: args.timestamps, ..file };
+                    job = job.input(&input, open(&file, args.read_mode)?);
                 }
                 job
             }

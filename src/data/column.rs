@@ -2,9 +2,48 @@
 
 use super::file::Opened;
 use super::table_file::names;
-use super::{Dtype, Scalar};
+use super::{ColumnOptions, Dtype, Scalar};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
+
+/// What the values of a column are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Values {
+    Numbers(Dtype),
+    /// Integers of 64 bits, which are read as such on request. With the name of the type.
+    Timestamps(String),
+    /// What they are instead, such as `is nested`.
+    Refused(String),
+}
+
+impl Values {
+    /// Returns the dtype as which they are read, with timestamps or without them; `None` if they are not.
+    pub(super) fn dtype(&self, with_timestamps: bool) -> Option<Dtype> {
+        match self {
+            Values::Numbers(dtype) => Some(*dtype),
+            Values::Timestamps(_) => with_timestamps.then_some(Dtype::I64),
+            Values::Refused(_) => None,
+        }
+    }
+
+    /// Returns the dtype as which the column of a table is read.
+    pub(super) fn read_as(&self, path: &Path, name: &str, options: &ColumnOptions) -> Result<Dtype> {
+        match self {
+            Values::Numbers(dtype) => Ok(*dtype),
+            Values::Timestamps(_) if options.timestamps => Ok(Dtype::I64),
+            Values::Timestamps(kind) => {
+                let problem = format!("its column '{name}' is of the type {kind}");
+                let remedy = "read the integers that the file has for them (--timestamps, ov.open(..., \
+                              timestamps=True), ColumnOptions::timestamps), or write it as numbers";
+                Err(Error::file(path, problem, remedy))
+            }
+            Values::Refused(what) => {
+                let problem = format!("its column '{name}' {what}");
+                Err(Error::file(path, problem, "write it as numbers, as in pyarrow's cast"))
+            }
+        }
+    }
+}
 
 /// A column of numbers, and what is read in the place of nulls.
 #[derive(Debug)]
@@ -19,10 +58,10 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// A column of a file that has been opened. `nulls` is a value for the place of nulls.
-    pub(super) fn new(file: &Opened, name: &str, dtype: Dtype, nulls: Option<&str>) -> Column {
+    /// A column of a file that has been opened.
+    pub(super) fn new(file: &Opened, name: &str, dtype: Dtype, options: &ColumnOptions) -> Column {
         let bits = |text: &str| Scalar::parse(text, dtype).map(|value| value.bits().to_ne_bytes());
-        let nulls = nulls.map(|text| (text.to_owned(), bits(text)));
+        let nulls = options.nulls.as_ref().map(|text| (text.clone(), bits(text)));
         Column { path: file.path.clone(), name: name.into(), dtype, nulls, version: file.version() }
     }
 
@@ -93,11 +132,6 @@ pub(super) fn found(path: &Path, columns: &[(String, bool)], name: Option<&str>)
             }
         }
     }
-}
-
-/// Returns the error for a column whose values are not of a dtype, but are, for example, texts.
-pub(super) fn no_numbers(path: &Path, name: &str, what: &str) -> Error {
-    Error::file(path, format!("its column '{name}' {what}"), "write it as numbers, as in pyarrow's cast")
 }
 
 /// Returns the error for a file that says one thing and holds another.

@@ -11,7 +11,7 @@ use super::npz::{self, is_npz};
 use super::pattern::{finds, is_store, several, with_files_to_come};
 use super::table_file::TableFormat;
 use super::url::{is_url, no_output};
-use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode, numpy_shape};
+use super::{ColumnOptions, Dtype, Input, NewFile, Npy, Raw, ReadMode, numpy_shape};
 use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -179,6 +179,8 @@ pub struct NamedFile {
     pub field: Option<String>,
     /// The value that is read in the place of nulls, which are an error without one.
     pub nulls: Option<String>,
+    /// Whether timestamps are read as integers. They are an error otherwise.
+    pub timestamps: bool,
 }
 
 impl From<&Path> for NamedFile {
@@ -190,7 +192,16 @@ impl From<&Path> for NamedFile {
 
 impl NamedFile {
     fn of(path: &Path, dtype: Option<Dtype>) -> NamedFile {
-        NamedFile { path: path.into(), dtype, is_raw: false, shape: None, member: None, field: None, nulls: None }
+        NamedFile {
+            path: path.into(),
+            dtype,
+            is_raw: false,
+            shape: None,
+            member: None,
+            field: None,
+            nulls: None,
+            timestamps: false,
+        }
     }
 
     /// Parses a text. Paths are bytes, not text, and may contain colons: only a word after the last colon is a
@@ -253,11 +264,6 @@ impl NamedFile {
         NamedFile { field: Some(name.into()), ..self.clone() }
     }
 
-    /// Returns this file, to be read with this value in the place of nulls.
-    pub fn with_nulls(&self, value: Option<&str>) -> NamedFile {
-        NamedFile { nulls: value.map(str::to_owned), ..self.clone() }
-    }
-
     /// Opens the file, or one of several, at this path.
     fn dataset(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
         let (field, member) = (self.field.as_deref(), self.member.as_deref());
@@ -292,7 +298,7 @@ impl NamedFile {
         }
         let head = opened.head(16)?;
         if let Some(format) = TableFormat::of(path, &head) {
-            return self.agreed(format.column(opened, field, reading, self.nulls.as_deref())?);
+            return self.agreed(format.column(opened, field, reading, &self.column_options())?);
         }
         match (foreign_format(path, &head), self.dtype) {
             (Some(foreign), _) => Err(not_raw(path, foreign)),
@@ -346,6 +352,10 @@ impl NamedFile {
             Some(dtype) => Ok(Raw::create(&self.path).dtype(dtype)),
             None => create(&self.path, self.dtype),
         }
+    }
+
+    fn column_options(&self) -> ColumnOptions {
+        ColumnOptions { nulls: self.nulls.clone(), timestamps: self.timestamps }
     }
 
     fn raw_dtype(&self) -> Option<Dtype> {

@@ -32,6 +32,7 @@ mod chunk;
 mod codec;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod column;
+mod column_options;
 mod dataset;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod decoded;
@@ -96,6 +97,7 @@ pub use arrow::Arrow;
 pub use blocks::Blocks;
 pub use bounds::Bounds;
 pub use codec::Codec;
+pub use column_options::ColumnOptions;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, length_and_head, mapped_path};
 pub use folder_state::folder_state;

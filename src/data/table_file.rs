@@ -6,7 +6,7 @@ use super::Arrow;
 use super::Parquet;
 use super::dataset::Dataset;
 use super::file::Opened;
-use super::{Dtype, NewFile, ReadMode};
+use super::{ColumnOptions, Dtype, NewFile, ReadMode};
 use crate::error::Result;
 use std::path::Path;
 
@@ -33,6 +33,9 @@ pub struct TableColumn {
     pub kind: String,
     /// The dtype of the values; `None` if they are not of one, so that a job cannot read the column.
     pub dtype: Option<Dtype>,
+    /// Whether the values are timestamps, which have no dtype, but are read as `i64` on
+    /// [request](ColumnOptions::timestamps).
+    pub is_timestamp: bool,
     /// The codec by which it is compressed. Several, if it differs from grain to grain.
     pub codec: String,
     /// The number of nulls; `None` if the file does not say it.
@@ -98,13 +101,13 @@ impl TableFormat {
         opened: Opened,
         name: Option<&str>,
         reading: ReadMode,
-        nulls: Option<&str>,
+        options: &ColumnOptions,
     ) -> Result<Dataset> {
         match self {
             #[cfg(feature = "arrow")]
-            TableFormat::Arrow => Ok(Dataset::Arrow(Arrow::of(opened, name, reading, nulls)?.into())),
+            TableFormat::Arrow => Ok(Dataset::Arrow(Arrow::of(opened, name, reading, options)?.into())),
             #[cfg(feature = "parquet")]
-            TableFormat::Parquet => Ok(Dataset::Parquet(Parquet::of(opened, name, reading, nulls)?.into())),
+            TableFormat::Parquet => Ok(Dataset::Parquet(Parquet::of(opened, name, reading, options)?.into())),
         }
     }
 

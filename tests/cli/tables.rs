@@ -12,7 +12,7 @@ use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
 use parquet::column::reader::ColumnReader;
-use parquet::data_type::{ByteArrayType, DoubleType, Int32Type};
+use parquet::data_type::{ByteArrayType, DoubleType, Int32Type, Int64Type};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -25,6 +25,7 @@ pub const CASES: &[Case] = &[
     ("columns of tables are inputs", inputs),
     ("columns of Arrow files are inputs", arrow),
     ("nulls are an error or get a value", nulls),
+    ("timestamps are integers on request", timestamps),
     ("info shows the columns of tables", columns),
     ("outputs are Arrow files", outputs),
     ("kept rows are a whole Arrow file", kept),
@@ -139,6 +140,45 @@ fn nulls(device: &str) -> Outcome {
     RAN
 }
 
+fn timestamps(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let schema = "message t { OPTIONAL INT64 time (TIMESTAMP(MICROS, true)); REQUIRED INT32 day (DATE); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut file =
+        SerializedFileWriter::new(File::create(place.path("t.parquet")).unwrap(), schema, Arc::default()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let times = [-1, 1_700_000_000_000_001, i64::MAX];
+    column.typed::<Int64Type>().write_batch(&times, Some(&[1, 1, 0, 1]), None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[1, 2, 3, 4], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+    let text = "y = t.time; min(t.time), max(t.time)";
+    let time = ["t.parquet", "'time' is of the type timestamp(micros)", "--timestamps"];
+    place.refused(1, &time, &[text, "t=t.parquet", "y=y.npy", "--nulls=0"]);
+    place.refused(1, &["'time' has 1 nulls"], &[text, "t=t.parquet", "y=y.npy", "--timestamps"]);
+    place.refused(1, &["'day' is of the type date"], &["sum(t.day)", "t=t.parquet", "--timestamps"]);
+    let report = place.report(&[text, "t=t.parquet", "y=y.npy", "--nulls=0", "--timestamps"]);
+    assert_eq!(results(&report), json!({ "min(t.time)": -1, "max(t.time)": i64::MAX }), "{report}");
+    let bytes: Vec<u8> = [times[0], times[1], 0, times[2]].iter().flat_map(|time| time.to_le_bytes()).collect();
+    assert!(place.files()["y.npy"].ends_with(&bytes));
+    // A step of a job file has the same options.
+    let step = "[[step]]\nname = \"last\"\nrun = \"max(t.time)\"\nfiles = { t = \"t.parquet\" }\n";
+    place.raw("job.toml", format!("{step}options = {{ timestamps = true, nulls = 0 }}\n").as_bytes());
+    let done = place.overshot(&["run", "job.toml"]);
+    assert!(done.code == Some(0) && done.stdout.contains("max(t.time) = 9223372036854775807"), "{done:?}");
+    let done = place.overshot(&["info", "t.parquet"]);
+    let expected = "\
+  column time: timestamp(micros) with 1 null, i64 with --timestamps; uncompressed
+  column day: date, which a job cannot read; uncompressed
+";
+    assert!(done.stdout.ends_with(expected), "{done:?}");
+    RAN
+}
+
 fn columns(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     table(&place, "a.parquet", 100);
@@ -158,7 +198,9 @@ fn columns(device: &str) -> Outcome {
     let json: serde_json::Value = serde_json::from_str(&info(&["--json", "?.parquet"]).stdout).unwrap();
     let file = &json["files"][0];
     assert_eq!((&file["format"], &file["rows"], &file["file_bytes"]), (&json!("parquet"), &json!(130), &json!(size)));
-    let column = json!({ "name": "size", "kind": "int32", "dtype": "i32", "codec": "uncompressed", "nulls": 13 });
+    let column = json!({
+        "name": "size", "kind": "int32", "dtype": "i32", "is_timestamp": false, "codec": "uncompressed", "nulls": 13
+    });
     assert_eq!((&file["table"]["columns"][1], &file["table"]["longest_grain"]), (&column, &json!(40)));
     place.raw("c.parquet", b"PAR1 damaged");
     let done = info(&["c.parquet"]);

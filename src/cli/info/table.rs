@@ -24,8 +24,9 @@ struct Column {
     name: String,
     /// The type, as the format calls it.
     kind: String,
-    /// The dtype; `None` for a column that cannot be read.
+    /// The dtype; `None` for a column that cannot be read, or only on request.
     dtype: Option<&'static str>,
+    is_timestamp: bool,
     codec: String,
     /// The number of nulls; `None` if the file does not say it.
     nulls: Option<u64>,
@@ -68,7 +69,7 @@ impl Table {
 
     /// Returns whether a job can read a column.
     pub fn is_readable(&self) -> bool {
-        self.columns.iter().any(|column| column.dtype.is_some())
+        self.columns.iter().any(|column| column.dtype.is_some() || column.is_timestamp)
     }
 
     /// Returns a line for the table, and one for each column.
@@ -86,16 +87,20 @@ impl Table {
 
 impl Column {
     fn of(column: &TableColumn) -> Column {
-        let TableColumn { name, kind, dtype, codec, nulls, .. } = column;
+        let TableColumn { name, kind, dtype, is_timestamp, codec, nulls, .. } = column;
         let (name, kind, codec) = (name.clone(), kind.clone(), codec.clone());
-        Column { name, kind, dtype: dtype.map(|dtype| dtype.name()), codec, nulls: *nulls }
+        Column { name, kind, dtype: dtype.map(|dtype| dtype.name()), is_timestamp: *is_timestamp, codec, nulls: *nulls }
     }
 
     fn text(&self) -> String {
-        let what = match (self.dtype, self.nulls) {
-            (None, _) => format!("{}, which a job cannot read", self.kind),
-            (Some(dtype), Some(nulls)) if nulls > 0 => format!("{dtype} with {}", units::counted(nulls, "null")),
-            (Some(dtype), _) => dtype.into(),
+        let with_nulls = |what: &str| match self.nulls {
+            Some(nulls) if nulls > 0 => format!("{what} with {}", units::counted(nulls, "null")),
+            _ => what.to_owned(),
+        };
+        let what = match self.dtype {
+            Some(dtype) => with_nulls(dtype),
+            None if self.is_timestamp => format!("{}, i64 with --timestamps", with_nulls(&self.kind)),
+            None => format!("{}, which a job cannot read", self.kind),
         };
         let codec = if self.codec.is_empty() { String::new() } else { format!("; {}", self.codec) };
         units::one_line(&format!("column {}: {what}{codec}", self.name))

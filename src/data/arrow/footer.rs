@@ -1,8 +1,8 @@
 //! What a file says of its columns and record batches.
 
-use super::types::{Extent, dtype_of, extent, kind};
+use super::types::{Extent, extent, kind, values_of};
 use super::{Codec, Part, Span, damaged};
-use crate::data::Dtype;
+use crate::data::column::Values;
 use crate::data::file::Opened;
 use crate::data::storage::error_within;
 use crate::error::{Error, Result};
@@ -33,8 +33,7 @@ pub(super) struct Footer {
 pub(super) struct Field {
     pub name: String,
     pub kind: String,
-    /// The dtype, or what the values are instead.
-    pub dtype: Result<Dtype, String>,
+    pub values: Values,
     /// What belongs to the columns before.
     before: Extent,
 }
@@ -71,7 +70,7 @@ impl Footer {
         let (mut columns, mut before) = (Vec::new(), Extent::default());
         for field in schema.fields()? {
             let name = field.name().unwrap_or_default().to_owned();
-            columns.push(Field { name, kind: kind(&field), dtype: dtype_of(&field), before });
+            columns.push(Field { name, kind: kind(&field), values: values_of(&field), before });
             before += extent(&field, version)?;
         }
         let block = |block: &arrow_ipc::Block| {
@@ -178,7 +177,7 @@ fn part(batch: &RecordBatch<'_>, column: &Field, values: Span, codec: Option<Cod
         Some(Span { at: values.at + at, len })
     };
     // Other types have other buffers.
-    let Ok(dtype) = column.dtype else {
+    let Some(dtype) = column.values.dtype(true) else {
         return Ok(Part { rows, nulls, present: Span::default(), values: Span::default(), codec });
     };
     let (present, values) = span(0).zip(span(1)).ok_or("has a buffer that is not inside the file")?;

@@ -13,13 +13,13 @@ mod values;
 use self::footer::Footer;
 pub(super) use self::new_table::NewTable;
 use self::values::Cursor;
-use super::column::{Column, found, incomplete, no_numbers};
+use super::column::{Column, Values, found, incomplete};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::file_rows::{FileRows, Piece, Place};
 use super::storage::error_within;
-use super::{Dtype, Memory, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
+use super::{ColumnOptions, Dtype, Memory, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::io;
@@ -117,7 +117,22 @@ impl Arrow {
     /// column has nulls, or values that are not of a [`Dtype`]: texts, decimals, dates, times, nested ones, or those
     /// of a dictionary.
     pub fn column(path: impl AsRef<Path>, name: &str) -> Result<Arrow> {
-        Arrow::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), None)
+        Arrow::column_with(path, name, &ColumnOptions::new())
+    }
+
+    /// Opens a column that may have nulls or timestamps, as the options say.
+    ///
+    /// ```no_run
+    /// use overshot::{Arrow, io::ColumnOptions};
+    /// let time = Arrow::column_with("trades.arrow", "time", &ColumnOptions::new().timestamps(true))?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the same errors as [`column`](Arrow::column), but for what the options allow. Also returns an error if
+    /// there are nulls and the column's dtype has no such value as the one for their place.
+    pub fn column_with(path: impl AsRef<Path>, name: &str, options: &ColumnOptions) -> Result<Arrow> {
+        Arrow::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), options)
     }
 
     /// Opens a column that may have nulls, and has this value in the place of each.
@@ -133,8 +148,7 @@ impl Arrow {
     /// Returns the same errors as [`column`](Arrow::column), but for nulls. Also returns an error if there are nulls
     /// and the column's dtype has no such value: a NaN, for example, among integers.
     pub fn column_filled(path: impl AsRef<Path>, name: &str, value: impl Into<Scalar>) -> Result<Arrow> {
-        let value = value.into().to_string();
-        Arrow::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), Some(&value))
+        Arrow::column_with(path, name, &ColumnOptions::new().nulls(value))
     }
 
     /// Opens a column, to be used in place through a memory map if its values are stored as they are used. If the
@@ -173,13 +187,14 @@ impl Arrow {
         NewFile::new(path.as_ref(), FileFormat::Arrow)
     }
 
-    /// Opens a column, or the only one that can be read. `nulls` is a value for the place of nulls.
-    pub(super) fn of(opened: Opened, name: Option<&str>, reading: ReadMode, nulls: Option<&str>) -> Result<Arrow> {
+    /// Opens a column, or the only one that can be read.
+    pub(super) fn of(opened: Opened, name: Option<&str>, reading: ReadMode, options: &ColumnOptions) -> Result<Arrow> {
         let footer = Footer::read(&opened)?;
-        let columns: Vec<_> = footer.columns.iter().map(|own| (own.name.clone(), own.dtype.is_ok())).collect();
+        let is_read = |own: &footer::Field| own.values.dtype(options.timestamps).is_some();
+        let columns: Vec<_> = footer.columns.iter().map(|own| (own.name.clone(), is_read(own))).collect();
         let field = &footer.columns[found(&opened.path, &columns, name)?];
-        let dtype = field.dtype.clone().map_err(|what| no_numbers(&opened.path, &field.name, &what))?;
-        let column = Arc::new(Column::new(&opened, &field.name, dtype, nulls));
+        let dtype = field.values.read_as(&opened.path, &field.name, options)?;
+        let column = Arc::new(Column::new(&opened, &field.name, dtype, options));
         let parts = footer.parts(&opened, &[field])?.into_iter().flatten();
         let parts: Vec<Part> = parts.filter(|part| part.rows > 0).collect();
         let count = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.nulls));
@@ -258,7 +273,8 @@ impl Arrow {
         let columns = footer.columns.into_iter().zip(nulls).map(|(own, nulls)| TableColumn {
             name: own.name,
             kind: own.kind,
-            dtype: own.dtype.ok(),
+            dtype: own.values.dtype(false),
+            is_timestamp: matches!(own.values, Values::Timestamps(_)),
             codec: codec.clone(),
             nulls: Some(nulls),
         });

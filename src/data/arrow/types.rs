@@ -1,13 +1,14 @@
 //! Which columns hold numbers of a dtype, and which buffers of a record batch are theirs.
 
 use crate::data::Dtype;
+use crate::data::column::Values;
 use arrow_ipc::{DateUnit, Field, IntervalUnit, MetadataVersion, Precision, TimeUnit, Type, UnionMode};
 use std::ops::AddAssign;
 
-/// Returns the dtype of the values of a column, or what they are instead.
-pub(super) fn dtype_of(field: &Field<'_>) -> Result<Dtype, String> {
+/// Returns what the values of a column are.
+pub(super) fn values_of(field: &Field<'_>) -> Values {
     if field.dictionary().is_some() {
-        return Err("has a dictionary".into());
+        return Values::Refused("has a dictionary".into());
     }
     let dtype = match field.type_type() {
         Type::Bool => Some(Dtype::Bool),
@@ -30,12 +31,16 @@ pub(super) fn dtype_of(field: &Field<'_>) -> Result<Dtype, String> {
         }),
         _ => None,
     };
-    dtype.ok_or_else(|| match field.type_type() {
+    if let Some(dtype) = dtype {
+        return Values::Numbers(dtype);
+    }
+    match field.type_type() {
+        Type::Timestamp => Values::Timestamps(kind(field)),
         Type::Struct_ | Type::List | Type::LargeList | Type::FixedSizeList | Type::ListView | Type::LargeListView => {
-            "is nested".into()
+            Values::Refused("is nested".into())
         }
-        _ => format!("is of the type {}", kind(field)),
-    })
+        _ => Values::Refused(format!("is of the type {}", kind(field))),
+    }
 }
 
 /// Returns the name of a type, as Arrow's libraries write it: `double`, `timestamp[ns]`, `decimal(9, 2)`.

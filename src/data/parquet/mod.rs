@@ -15,12 +15,12 @@ use self::cursor::{Cursor, Put, put};
 pub(super) use self::new_file::{NewParquet, group_bytes};
 use self::pages::CheckedPages;
 use self::statistics::Statistical;
-use super::column::{Column, found, incomplete, no_numbers};
+use super::column::{Column, Values, found, incomplete};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::storage::error_within;
-use super::{Bounds, Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
+use super::{Bounds, ColumnOptions, Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use parquet::column::reader::get_column_reader;
 use parquet::errors::ParquetError;
@@ -75,7 +75,22 @@ impl Parquet {
     /// column has nulls, or values that are not of a [`Dtype`]: texts, decimals, dates, times, or nested ones. If the
     /// file does not say how many nulls there are, they are an error when they are read.
     pub fn column(path: impl AsRef<Path>, name: &str) -> Result<Parquet> {
-        Parquet::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), None)
+        Parquet::column_with(path, name, &ColumnOptions::new())
+    }
+
+    /// Opens a column that may have nulls or timestamps, as the options say.
+    ///
+    /// ```no_run
+    /// use overshot::{Parquet, io::ColumnOptions};
+    /// let time = Parquet::column_with("trades.parquet", "time", &ColumnOptions::new().timestamps(true))?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the same errors as [`column`](Parquet::column), but for what the options allow. Also returns an error
+    /// if there are nulls and the column's dtype has no such value as the one for their place.
+    pub fn column_with(path: impl AsRef<Path>, name: &str, options: &ColumnOptions) -> Result<Parquet> {
+        Parquet::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), options)
     }
 
     /// Opens a column that may have nulls, and has this value in the place of each.
@@ -91,8 +106,7 @@ impl Parquet {
     /// Returns the same errors as [`column`](Parquet::column), but for nulls. Also returns an error if there are nulls
     /// and the column's dtype has no such value: a NaN, for example, among integers.
     pub fn column_filled(path: impl AsRef<Path>, name: &str, value: impl Into<Scalar>) -> Result<Parquet> {
-        let value = value.into().to_string();
-        Parquet::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), Some(&value))
+        Parquet::column_with(path, name, &ColumnOptions::new().nulls(value))
     }
 
     /// Returns a Parquet file to be written by a job. It has a column with the name of the job's output. Several
@@ -120,18 +134,25 @@ impl Parquet {
         NewFile::new(path.as_ref(), FileFormat::Parquet)
     }
 
-    /// Opens a column, or the only one that can be read. `nulls` is a value for the place of nulls.
-    pub(super) fn of(opened: Opened, name: Option<&str>, reading: ReadMode, nulls: Option<&str>) -> Result<Parquet> {
+    /// Opens a column, or the only one that can be read.
+    pub(super) fn of(
+        opened: Opened,
+        name: Option<&str>,
+        reading: ReadMode,
+        options: &ColumnOptions,
+    ) -> Result<Parquet> {
         let path = opened.path.clone();
         let file = Arc::new(FileBytes::new(opened));
         let metadata = Arc::new(metadata(&path, &file)?);
         let columns = metadata.file_metadata().schema_descr().columns().iter();
-        let columns: Vec<_> = columns.map(|descr| (descr.path().string(), types::dtype_of(descr).is_ok())).collect();
+        let is_read = |values: Values| values.dtype(options.timestamps).is_some();
+        let columns = columns.map(|descr| (descr.path().string(), is_read(types::values_of(descr))));
+        let columns: Vec<_> = columns.collect();
         let index = found(&path, &columns, name)?;
         let descr = metadata.file_metadata().schema_descr().column(index);
         let name = &*columns[index].0;
-        let dtype = types::dtype_of(&descr).map_err(|what| no_numbers(&path, name, &what))?;
-        let column = Column::new(file.opened(), name, dtype, nulls);
+        let dtype = types::values_of(&descr).read_as(&path, name, options)?;
+        let column = Column::new(file.opened(), name, dtype, options);
         // The row groups with rows, and their rows.
         let (mut groups, mut rows, mut count) = (Vec::new(), Vec::new(), 0u64);
         for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -180,7 +201,8 @@ impl Parquet {
             TableColumn {
                 name: descr.path().string(),
                 kind: types::kind(descr),
-                dtype: types::dtype_of(descr).ok(),
+                dtype: types::values_of(descr).dtype(false),
+                is_timestamp: matches!(types::values_of(descr), Values::Timestamps(_)),
                 codec: codecs.join(", "),
                 nulls: nulls.unwrap_or(Some(0)),
             }

@@ -1,13 +1,14 @@
 //! Which columns hold numbers of a dtype.
 
 use crate::data::Dtype;
+use crate::data::column::Values;
 use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::schema::types::ColumnDescriptor;
 
-/// Returns the dtype of the values of a column, or what they are instead.
-pub(super) fn dtype_of(descr: &ColumnDescriptor) -> Result<Dtype, String> {
+/// Returns what the values of a column are.
+pub(super) fn values_of(descr: &ColumnDescriptor) -> Values {
     if descr.max_rep_level() > 0 || descr.path().parts().len() > 1 {
-        return Err("is nested".into());
+        return Values::Refused("is nested".into());
     }
     let number = match (descr.physical_type(), descr.logical_type_ref(), descr.converted_type()) {
         (Type::BOOLEAN, None, ConvertedType::NONE) => Some(Dtype::Bool),
@@ -32,7 +33,20 @@ pub(super) fn dtype_of(descr: &ColumnDescriptor) -> Result<Dtype, String> {
         },
         _ => None,
     };
-    number.ok_or_else(|| format!("is of the type {}", kind(descr)))
+    match number {
+        Some(dtype) => Values::Numbers(dtype),
+        None if are_timestamps(descr) => Values::Timestamps(kind(descr)),
+        None => Values::Refused(format!("is of the type {}", kind(descr))),
+    }
+}
+
+/// Returns whether a column has timestamps of 64 bits. Those of 96 bits have two parts.
+fn are_timestamps(descr: &ColumnDescriptor) -> bool {
+    let is_one = match (descr.logical_type_ref(), descr.converted_type()) {
+        (Some(logical), _) => matches!(logical, LogicalType::Timestamp(_)),
+        (None, converted) => matches!(converted, ConvertedType::TIMESTAMP_MILLIS | ConvertedType::TIMESTAMP_MICROS),
+    };
+    is_one && descr.physical_type() == Type::INT64
 }
 
 /// Returns the dtype of integers with so many bits.

@@ -16,15 +16,15 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer};
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Field, Fields, Schema, UnionFields};
+use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit, UnionFields};
 use flatbuffers::FlatBufferBuilder;
 use proptest::prelude::*;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The types that have a dtype.
-const KINDS: [(DataType, Dtype); 12] = [
+/// The types that have a dtype; at the end those that have one on request.
+const KINDS: [(DataType, Dtype); 16] = [
     (DataType::Boolean, Dtype::Bool),
     (DataType::Int8, Dtype::I8),
     (DataType::Int16, Dtype::I16),
@@ -37,6 +37,10 @@ const KINDS: [(DataType, Dtype); 12] = [
     (DataType::Float16, Dtype::F16),
     (DataType::Float32, Dtype::F32),
     (DataType::Float64, Dtype::F64),
+    (DataType::Timestamp(TimeUnit::Second, None), Dtype::I64),
+    (DataType::Timestamp(TimeUnit::Millisecond, None), Dtype::I64),
+    (DataType::Timestamp(TimeUnit::Microsecond, None), Dtype::I64),
+    (DataType::Timestamp(TimeUnit::Nanosecond, None), Dtype::I64),
 ];
 
 /// How a file is written.
@@ -170,16 +174,19 @@ proptest! {
         let text = if dtype == Dtype::Bool { "true" } else { "7" };
         let fill = Scalar::parse(text, dtype).unwrap();
         let has_nulls = null_every.is_some() && rows > 0;
+        let options = ColumnOptions::new().timestamps(true);
         let source = match has_nulls {
             true => {
-                says(Arrow::column(&path, "c"), &["t.arrow", "its column 'c' has", "nulls", "--nulls VALUE"]);
-                Arrow::column_filled(&path, "c", fill).unwrap()
+                let refused = Arrow::column_with(&path, "c", &options);
+                says(refused, &["t.arrow", "its column 'c' has", "nulls", "--nulls VALUE"]);
+                Arrow::column_with(&path, "c", &options.nulls(fill)).unwrap()
             }
-            false => Arrow::column(&path, "c").unwrap(),
+            false => Arrow::column_with(&path, "c", &options).unwrap(),
         };
         let all = expected(dtype, rows, null_every, fill);
         let is_stored = dtype != Dtype::Bool && how.codec.is_none() && !has_nulls;
-        let named = NamedFile::from(&*path).with_field("c").with_nulls(Some(text));
+        let named = NamedFile::from(&*path).with_field("c");
+        let named = NamedFile { nulls: Some(text.into()), timestamps: true, ..named };
         // SAFETY: nobody changes the file.
         let mapped = unsafe { named.map() }.unwrap();
         let mapped = mapped.source();
@@ -209,7 +216,10 @@ proptest! {
         let table = TableFile::open(&path).unwrap().unwrap();
         let column = table.columns.iter().find(|column| column.name == "c").unwrap();
         let nulls = null_every.map_or(0, |every| rows.div_ceil(every));
-        prop_assert_eq!((table.rows(), column.dtype, column.nulls), (rows, Some(dtype), Some(nulls)));
+        let is_timestamp = matches!(KINDS[how.kind].0, DataType::Timestamp(..));
+        let own = (!is_timestamp).then_some(dtype);
+        prop_assert_eq!((table.rows(), column.dtype, column.nulls), (rows, own, Some(nulls)));
+        prop_assert_eq!(column.is_timestamp, is_timestamp);
     }
 
     /// A damaged file is an error, or is read as other rows.
@@ -247,7 +257,8 @@ proptest! {
         fs::write(&path, bytes).unwrap();
         let _ = TableFile::open(&path);
         let fill = if how.kind == 0 { Scalar::Bool(true) } else { Scalar::U8(7) };
-        if let Ok(source) = Arrow::column_filled(&path, "c", fill) {
+        let options = ColumnOptions::new().nulls(fill).timestamps(true);
+        if let Ok(source) = Arrow::column_with(&path, "c", &options) {
             let rows = source.rows().min(2000);
             for first in [0, skipped.min(rows)] {
                 let _ = source.read(first, &mut vec![0; (rows - first) as usize * source.dtype().size()]);
@@ -290,6 +301,21 @@ fn columns_that_hold_no_numbers_are_refused() {
     says(open(&path, None), &["is a Feather file", "numpy.save"]);
     fs::write(&path, b"something else").unwrap();
     says(open(&path, None), &["t.feather: is not a complete Arrow file: its end is missing", "copy or write it again"]);
+}
+
+#[test]
+fn timestamps_are_integers_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.arrow");
+    let version = MetadataVersion::V5;
+    let how = How { kind: 14, codec: None, version, is_legacy: false, alignment: 64, others: vec![] };
+    write(&path, &how, &[10], None);
+    let message = ["'c' is of the type timestamp[us]; read the integers", "--timestamps", "timestamps=True"];
+    says(Arrow::column(&path, "c"), &message);
+    says(open(&path, None), &["has no column of numbers"]);
+    // The only column needs no name.
+    let input = NamedFile { timestamps: true, ..NamedFile::from(&*path) }.open(ReadMode::Pread).unwrap();
+    assert!(read_all(input.source(), 3) == expected(Dtype::I64, 10, None, Scalar::U8(0)));
 }
 
 #[test]

@@ -15,8 +15,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The types that have a dtype, as a schema writes them.
-const KINDS: [(&str, Dtype); 12] = [
+/// The types that have a dtype, as a schema writes them; at the end those that have one on request.
+const KINDS: [(&str, Dtype); 17] = [
     ("BOOLEAN c", Dtype::Bool),
     ("INT32 c (INTEGER(8, true))", Dtype::I8),
     ("INT32 c (INTEGER(16, true))", Dtype::I16),
@@ -29,6 +29,11 @@ const KINDS: [(&str, Dtype); 12] = [
     ("FIXED_LEN_BYTE_ARRAY(2) c (FLOAT16)", Dtype::F16),
     ("FLOAT c", Dtype::F32),
     ("DOUBLE c", Dtype::F64),
+    ("INT64 c (TIMESTAMP(MILLIS, true))", Dtype::I64),
+    ("INT64 c (TIMESTAMP(MICROS, false))", Dtype::I64),
+    ("INT64 c (TIMESTAMP(NANOS, true))", Dtype::I64),
+    ("INT64 c (TIMESTAMP_MILLIS)", Dtype::I64),
+    ("INT64 c (TIMESTAMP_MICROS)", Dtype::I64),
 ];
 
 /// How a file is written.
@@ -154,7 +159,7 @@ proptest! {
         let has_nulls = null_every.is_some() && rows > 0;
         if has_nulls {
             let message = ["t.parquet", "its column 'c' has", "nulls", "--nulls VALUE"];
-            match Parquet::column(&path, "c") {
+            match Parquet::column_with(&path, "c", &ColumnOptions::new().timestamps(true)) {
                 Ok(source) => {
                     prop_assert!(!how.has_statistics, "the file says that there are nulls");
                     let mut all = vec![0; rows as usize * dtype.size()];
@@ -163,7 +168,12 @@ proptest! {
                 error => { says(error, &message); }
             }
         }
+        let is_timestamp = KINDS[how.kind].0.contains("TIMESTAMP");
         let source = match has_nulls {
+            _ if is_timestamp => {
+                let options = ColumnOptions::new().nulls(fill).timestamps(true);
+                Parquet::column_with(&path, "c", &options).unwrap()
+            }
             true => Parquet::column_filled(&path, "c", fill).unwrap(),
             false => Parquet::column(&path, "c").unwrap(),
         };
@@ -182,7 +192,8 @@ proptest! {
         let starts = groups.iter().filter(|rows| **rows > 0).scan(0, |end, rows| { *end += rows; Some(*end - rows) });
         prop_assert!(source.grains().iter().copied().eq(starts));
         let table = TableFile::open(&path).unwrap().unwrap();
-        prop_assert_eq!((table.rows(), table.columns[0].dtype), (rows, Some(dtype)));
+        prop_assert_eq!((table.rows(), table.columns[0].dtype), (rows, (!is_timestamp).then_some(dtype)));
+        prop_assert_eq!(table.columns[0].is_timestamp, is_timestamp);
     }
 
     /// A damaged file is an error, or is read as other rows.
@@ -215,7 +226,8 @@ proptest! {
         fs::write(&path, bytes).unwrap();
         let _ = TableFile::open(&path);
         let fill = if how.kind == 0 { Scalar::Bool(true) } else { Scalar::U8(7) };
-        if let Ok(source) = Parquet::column_filled(&path, "c", fill) {
+        let options = ColumnOptions::new().nulls(fill).timestamps(true);
+        if let Ok(source) = Parquet::column_with(&path, "c", &options) {
             let rows = source.rows().min(2000);
             for first in [0, skipped.min(rows)] {
                 let _ = source.read(first, &mut vec![0; (rows - first) as usize * source.dtype().size()]);
@@ -230,6 +242,7 @@ fn columns_that_hold_no_numbers_are_refused() {
     let path = dir.path().join("t.parquet");
     let schema = "message m {
         REQUIRED BYTE_ARRAY s (STRING); REQUIRED INT32 date (DATE); REQUIRED INT64 time (TIMESTAMP(MICROS, true));
+        REQUIRED INT64 clock (TIME(MICROS, true));
         REQUIRED INT32 money (DECIMAL(9, 2)); REQUIRED INT96 old; REQUIRED FIXED_LEN_BYTE_ARRAY(3) three;
         REQUIRED GROUP point { REQUIRED DOUBLE x; } REPEATED DOUBLE list; REQUIRED DOUBLE price; REQUIRED INT32 size;
     }";
@@ -239,7 +252,7 @@ fn columns_that_hold_no_numbers_are_refused() {
     for (name, what) in [
         ("s", "is of the type string"),
         ("date", "is of the type date"),
-        ("time", "is of the type timestamp(micros)"),
+        ("clock", "is of the type time(micros)"),
         ("money", "is of the type decimal(9, 2)"),
         ("old", "is of the type int96"),
         ("three", "is of the type fixed_len_byte_array(3)"),
@@ -247,6 +260,14 @@ fn columns_that_hold_no_numbers_are_refused() {
         ("list", "is nested"),
     ] {
         says(Parquet::column(&path, name), &["t.parquet: its column", &format!("'{name}' {what}"), "cast"]);
+    }
+    // Timestamps are none, but on request.
+    let time = Parquet::column(&path, "time");
+    says(time, &["its column 'time' is of the type timestamp(micros); read the integers", "--timestamps"]);
+    let options = ColumnOptions::new().timestamps(true);
+    assert_eq!(Parquet::column_with(&path, "time", &options).unwrap().dtype(), Dtype::I64);
+    for name in ["date", "clock", "old"] {
+        says(Parquet::column_with(&path, name, &options), &[&format!("'{name}' is of the type"), "cast"]);
     }
     says(Parquet::column(&path, "prices"), &["has no column 'prices', only s, date, time", "check the name"]);
     says(open(&path, None), &["is a table of the columns price, size; name one of them", "t.price"]);
