@@ -212,12 +212,12 @@ pub mod io {
     pub use crate::data::{
         ArrayValue, Blocks, Bounds, Claim, Codec, ColumnOptions, Dtype, Element, Generator, Input, Memory, NewFile,
         Npy, Output, Parts, Placement, Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source,
-        StoredArray, TableColumn, TableFile, Target, commit_all, create, map, open, open_with,
+        StoredArray, TableColumn, TableFile, Target, commit_all, create, map, open, open_column, open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{
-        Clash, FileId, FileSet, Foreign, NamedFile, NpyField, NpyFields, NpyRecord, folder_state, foreign_format,
-        is_store, is_url, length_and_head, mapped_path, remove_unfinished_outputs, url_state,
+        Clash, FileId, FileSet, FolderKey, Foreign, NamedFile, NpyField, NpyFields, NpyRecord, folder_state,
+        foreign_format, is_store, is_url, length_and_head, mapped_path, remove_unfinished_outputs, url_state,
     };
     pub use crate::error::ColumnError;
 }

@@ -182,7 +182,11 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
     shell(&format!("overshot run --quiet 'x = f32(i % 1000) / 1000' x=x.f32 --rows {ROWS}"), folder)?;
     fs::write(folder.join("trades.npy"), npy("[('price', '<f4'), ('size', '<u2')]", "2,", &[0; 12]))?;
     #[cfg(feature = "parquet")]
-    parquet(&folder.join("trades.parquet"))?;
+    for name in ["trades", "sales/year=2023/month=12/part-0", "sales/year=2024/month=1/part-0"] {
+        let path = folder.join(name).with_extension("parquet");
+        fs::create_dir_all(path.parent().ok_or("no folder")?)?;
+        parquet(&path)?;
+    }
     #[cfg(feature = "arrow")]
     arrow(&folder.join("trades.arrow"))?;
     zarr(&folder.join("era5.zarr"))?;

@@ -584,7 +584,8 @@ def open(
     A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
     `dtype` is that of a raw file, and `shape` the lengths of its dimensions, if it has several.
     `field` is the column that is read of a Parquet or Arrow file, the array of a Zarr store, or the field of a `.npy`
-    file of records (a structured array).
+    file of records (a structured array); or a key in the names of the folders of several files, as `year` of
+    `sales/year=2024/part-0.parquet`.
     `nulls` is the value that is read in the place of nulls, such as `0` or `nan`. Without it, nulls are an error.
     With `timestamps`, a column of timestamps is read as the integers (`int64`) that the file holds, in the file's unit.
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).

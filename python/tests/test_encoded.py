@@ -97,6 +97,17 @@ def test_several_arrays_are_a_group(tmp_path):
     np.testing.assert_array_equal(zarr.open_array(path, mode="r")[...], x[x > 5])
 
 
+def test_xarray_opens_a_group(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    x = np.arange(60.0).reshape(5, 12) % 7
+    ov.evaluate("a = x + 1; b = x * 0", x=x, out={name: tmp_path / "g.zarr" for name in "ab"})
+    with xarray.open_zarr(tmp_path / "g.zarr", consolidated=False) as made:
+        assert made["a"].dims == ("dim_0", "dim_1")
+        np.testing.assert_array_equal(made["a"], x + 1)
+        # Zeros are no missing values.
+        np.testing.assert_array_equal(made["b"], x * 0)
+
+
 def test_bytes_do_not_depend_on_the_run(tmp_path):
     x = np.random.default_rng(1).random(300_000)
     digests = set()

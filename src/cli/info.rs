@@ -2,6 +2,7 @@
 
 mod field;
 mod header;
+mod key;
 mod stats;
 mod store;
 mod table;
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use self::field::Field;
 use self::header::NpyHeader;
+use self::key::Key;
 use self::stats::Stats;
 use self::store::Stored;
 use self::table::Table;
@@ -50,6 +52,8 @@ struct Info {
     fields: Option<Vec<Field>>,
     /// The columns of a table.
     table: Option<Table>,
+    /// The keys of the folders in which several files are.
+    keys: Vec<Key>,
     /// The arrays of a store.
     arrays: Option<Vec<Stored>>,
     stats: Option<Stats>,
@@ -72,6 +76,15 @@ pub fn info(args: &InfoArgs) -> Result {
 }
 
 fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
+    let info = described(file, args)?;
+    Ok(match file.keys() {
+        Ok(keys) => Info { keys: keys.into_iter().map(Key::of).collect(), ..info },
+        Err(error) => Info { problem: Some(problem_of(error, &file.path)), ..info },
+    })
+}
+
+/// The properties of the files, without the folders in which they are.
+fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     let paths = file.files();
     let mut info = Info { files: paths.len(), ..Info::unknown(&file.path) };
     if let Some(member) = &file.member {
@@ -174,6 +187,7 @@ impl Info {
             npy: None,
             fields: None,
             table: None,
+            keys: Vec::new(),
             arrays: None,
             stats: None,
             problem: None,
@@ -222,6 +236,7 @@ impl Info {
             None => {}
         }
         self.table.iter().flat_map(Table::text).for_each(&mut line);
+        self.keys.iter().for_each(|key| line(key.text()));
         match self.arrays.as_deref() {
             // One array, whose dtype and shape are told above.
             Some([only]) if only.is_whole() => line(dim(&only.storage())),

@@ -1,8 +1,11 @@
 //! A column of a table: what all formats of tables know of it.
 
+#[cfg(feature = "parquet")]
+use super::Scalar;
 use super::file::Opened;
+use super::nulls::Nulls;
 use super::table_file::names;
-use super::{ColumnOptions, Dtype, Scalar};
+use super::{ColumnOptions, Dtype};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -51,8 +54,7 @@ pub(super) struct Column {
     pub path: PathBuf,
     pub name: String,
     pub dtype: Dtype,
-    /// What the user wants in the place of nulls, and its bits if that is a value of the dtype.
-    nulls: Option<(String, Option<[u8; 8]>)>,
+    nulls: Nulls,
     /// The version of the file when it was opened.
     version: Option<u128>,
 }
@@ -60,42 +62,24 @@ pub(super) struct Column {
 impl Column {
     /// A column of a file that has been opened.
     pub(super) fn new(file: &Opened, name: &str, dtype: Dtype, options: &ColumnOptions) -> Column {
-        let bits = |text: &str| Scalar::parse(text, dtype).map(|value| value.bits().to_ne_bytes());
-        let nulls = options.nulls.as_ref().map(|text| (text.clone(), bits(text)));
+        let nulls = Nulls::new(options, dtype);
         Column { path: file.path.clone(), name: name.into(), dtype, nulls, version: file.version() }
     }
 
     /// Returns the bytes of the value for the place of nulls.
     pub(super) fn fill(&self) -> Option<&[u8]> {
-        let (_, bits) = self.nulls.as_ref()?;
-        // Native byte order: the low bytes of the word.
-        let (bits, size) = (bits.as_ref()?, self.dtype.size());
-        Some(if cfg!(target_endian = "little") { &bits[..size] } else { &bits[8 - size..] })
+        self.nulls.fill()
     }
 
     /// Returns the value for the place of nulls.
     #[cfg(feature = "parquet")]
     pub(super) fn null(&self) -> Option<Scalar> {
-        let (_, bits) = self.nulls.as_ref()?;
-        bits.map(|bits| Scalar::of_bits(self.dtype, u64::from_ne_bytes(bits)))
+        self.nulls.value()
     }
 
     /// Returns the error for `nulls`, such as `12 nulls`, if there is no value for their place.
     pub(super) fn refuse_nulls(&self, nulls: &str) -> Result<()> {
-        let (name, dtype) = (&self.name, self.dtype);
-        match &self.nulls {
-            Some((_, Some(_))) => Ok(()),
-            None => {
-                let problem = format!("its column '{name}' has {nulls}, which are no numbers");
-                let remedy = "say which value to take instead (--nulls VALUE, ov.open(..., nulls=VALUE), \
-                              Parquet::column_filled, Arrow::column_filled)";
-                Err(Error::file(&self.path, problem, remedy))
-            }
-            Some((text, None)) => {
-                let problem = format!("its column '{name}' of {dtype} has {nulls}, and {text} is no value of {dtype}");
-                Err(Error::file(&self.path, problem, "take another value instead of nulls"))
-            }
-        }
+        self.nulls.refuse(&self.path, &self.name, nulls)
     }
 
     /// Returns the error for a grain of which the file says one thing and holds another.
@@ -108,10 +92,7 @@ impl Column {
 
     /// See [`Source::variant`](super::Source::variant).
     pub(super) fn variant(&self) -> String {
-        match &self.nulls {
-            None => format!("column {}", self.name),
-            Some((text, _)) => format!("column {}, nulls {text}", self.name),
-        }
+        self.nulls.variant(&self.name)
     }
 }
 

@@ -167,7 +167,7 @@ impl Opened {
     }
 
     /// Returns the most bytes that are in memory before they are needed, for someone who reads so many bytes in order.
-    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    #[cfg(feature = "parquet")]
     pub(super) fn ahead_memory(&self, bytes: u64) -> u64 {
         if self.storage.file().is_some() { 0 } else { bytes.min(self.step(0) as u64) }
     }

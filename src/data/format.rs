@@ -8,10 +8,14 @@ use super::file::{Opened, ends_with_slash};
 use super::files::Files;
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::npz::{self, is_npz};
-use super::pattern::{finds, is_store, several, with_files_to_come};
+use super::partition::Partition;
+use super::partition_folders::{FolderKey, FolderKeys};
+use super::pattern::{finds, is_pattern, is_store, several, with_files_to_come};
 use super::table_file::TableFormat;
 use super::url::{is_url, no_output};
-use super::{ColumnOptions, Dtype, Input, NewFile, Npy, Raw, ReadMode, numpy_shape};
+use super::{
+    ColumnOptions, Dtype, Input, NewFile, Npy, NpyFields, Raw, ReadMode, TableFile, length_and_head, numpy_shape,
+};
 use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +27,8 @@ use std::path::{Path, PathBuf};
 ///
 /// Several files are read in natural order of their names: `part-2` comes before `part-10`. Hidden files are left out,
 /// as the shell does. The files have the same dtype, and shapes that differ in the lengths of the first dimension only,
-/// along which they are joined; raw files have one dimension.
+/// along which they are joined; raw files have one dimension. What is in folders with a key, such as `year=2024`, is
+/// among the files of a folder; [`open_column`] reads the key.
 ///
 /// ```
 /// use overshot::{Dtype, Engine, Job, io};
@@ -69,27 +74,28 @@ pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<
     unsafe { NamedFile::of(path.as_ref(), dtype).map() }
 }
 
-/// Returns the file of a name, or several files, as one input. `open` opens each, and `placed` prepares it.
-fn named(
-    name: &Path,
-    open: impl Fn(&Path) -> Result<Dataset>,
-    placed: impl Fn(Dataset) -> Dataset,
-) -> Result<Input<'static>> {
-    refuse_places(name)?;
-    if name.is_dir()
-        && !is_store(name)
-        && let Some(foreign) = by_name(name)
-    {
-        return Err(not_raw(name, foreign));
-    }
-    match several(name)?.as_deref() {
-        None => Ok(placed(open(name)?).input()),
-        Some([only]) => Ok(placed(open(only)?).input()),
-        Some(paths) => {
-            let parts = paths.iter().map(|path| open(path).map(&placed)).collect::<Result<Vec<_>>>()?;
-            Ok(Files::new(name, parts)?.into())
-        }
-    }
+/// Opens a column of a table, a field of records or an array of a store, by its name. Or that of several files, which
+/// are one input, as [`open`] reads them.
+///
+/// A key of the folders in which several files are, such as `year` of `sales/year=2024/part-0.parquet`, is a column,
+/// too: of `i64` if all of its values are integers, or else of `f64`. It goes before a column of the same name.
+///
+/// ```no_run
+/// use overshot::io::{self, ColumnOptions};
+/// use overshot::{Engine, Job};
+/// let column = |name: &str| io::open_column("sales", name, &ColumnOptions::new());
+/// let job = Job::eval("mean(price[year == 2024])")?.input("price", column("price")?).input("year", column("year")?);
+/// let report = Engine::builder().build()?.run(job)?;
+/// # Ok::<(), overshot::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns the same errors as [`open`], and those of the column. Also returns an error if a key is asked for, and its
+/// values are texts, or not all files have the same keys.
+pub fn open_column(path: impl AsRef<Path>, name: &str, options: &ColumnOptions) -> Result<Input<'static>> {
+    let ColumnOptions { nulls, timestamps } = options.clone();
+    let file = NamedFile { field: Some(name.into()), nulls, timestamps, ..NamedFile::of(path.as_ref(), None) };
+    file.open(ReadMode::default())
 }
 
 /// Returns a file to be written: `.npy` as by [`Npy::create`]; `.arrow`, `.feather` and `.ipc` as by `Arrow::create`;
@@ -244,7 +250,7 @@ impl NamedFile {
     /// # Errors
     /// Returns the same errors as [`open`].
     pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
-        named(&self.path, |path| self.dataset(path, reading), |file| file)
+        self.input(reading, |file| file)
     }
 
     /// Opens the file as [`map()`] does.
@@ -256,12 +262,68 @@ impl NamedFile {
     /// Returns the same errors as [`open`].
     pub unsafe fn map(&self) -> Result<Input<'static>> {
         // SAFETY: the caller upholds the same contract.
-        named(&self.path, |path| self.dataset(path, ReadMode::default()), |file| unsafe { file.mapped() })
+        self.input(ReadMode::default(), |file| unsafe { file.mapped() })
     }
 
     /// Returns a field of the records of this file, or a column of it.
     pub fn with_field(&self, name: &str) -> NamedFile {
         NamedFile { field: Some(name.into()), ..self.clone() }
+    }
+
+    /// Opens the file, or several files as one input. `placed` prepares each.
+    fn input(&self, reading: ReadMode, placed: impl Fn(Dataset) -> Dataset) -> Result<Input<'static>> {
+        let name = &*self.path;
+        refuse_places(name)?;
+        if name.is_dir()
+            && !is_store(name)
+            && let Some(foreign) = by_name(name)
+        {
+            return Err(not_raw(name, foreign));
+        }
+        let open = |path: &Path| self.dataset(path, reading).map(&placed);
+        let Some(paths) = several(name)? else { return Ok(open(name)?.input()) };
+        let keys = FolderKeys::of(name, &paths);
+        if let Some(key) = self.field.as_deref().filter(|field| keys.has(field)) {
+            let rows = paths.iter().map(|path| self.rows_of(path, reading)).collect::<Result<Vec<_>>>()?;
+            return Ok(Partition::new(&keys, key, &rows, &self.column_options())?.into());
+        }
+        // A pattern may name files of any folders.
+        if !is_pattern(name) {
+            keys.names()?;
+        }
+        match &*paths {
+            [only] => Ok(open(only)?.input()),
+            paths => {
+                let parts = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+                Ok(Files::new(name, parts)?.into())
+            }
+        }
+    }
+
+    /// Returns the rows of the file, or of one of several, at this path.
+    fn rows_of(&self, path: &Path, reading: ReadMode) -> Result<u64> {
+        let is_table = !self.is_raw && !is_npy(path) && !is_store(path);
+        if is_table && let Some(table) = TableFile::open(path)? {
+            return Ok(table.rows());
+        }
+        // All fields of records have the same rows.
+        let head = if is_npy(path) { length_and_head(path, NpyFields::MAX_LEN)?.1 } else { Vec::new() };
+        let record = NpyFields::parse(&head).and_then(|fields| fields.record);
+        let fields = record.into_iter().flat_map(|record| record.fields);
+        let field = fields.filter(|field| field.dtype.is_ok()).map(|field| field.name).next();
+        Ok(NamedFile { field, ..self.clone() }.dataset(path, reading)?.source().rows())
+    }
+
+    /// Returns the keys of the folders in which the files are. Those of a pattern may be in any folders, and have none
+    /// if their keys differ.
+    ///
+    /// # Errors
+    /// Returns an error if not all files of a folder have the same keys.
+    pub fn keys(&self) -> Result<Vec<FolderKey>> {
+        match FolderKeys::of(&self.path, &self.files()).all() {
+            Err(_) if is_pattern(&self.path) => Ok(Vec::new()),
+            keys => keys,
+        }
     }
 
     /// Opens the file, or one of several, at this path.

@@ -10,7 +10,7 @@
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //! | `Arrow`, `Parquet` | [`NewFile`] | columns of tables, each with its feature |
 //! | `Zarr` | [`NewFile`] | arrays of Zarr stores, with its feature |
-//! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
+//! | [`open`], [`open_column`], [`map()`] | [`create`] | the same by names of files; also several files as one input |
 //!
 //! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
 //!
@@ -59,8 +59,11 @@ mod new_file;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
 mod npz;
+mod nulls;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod partition;
+mod partition_folders;
 mod past_cache;
 mod pattern;
 mod raw;
@@ -102,7 +105,7 @@ pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, length_and_head, mapped_path};
 pub use folder_state::folder_state;
 pub use foreign_format::{Foreign, foreign_format};
-pub use format::{NamedFile, create, map, open, open_with};
+pub use format::{NamedFile, create, map, open, open_column, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
@@ -113,6 +116,7 @@ pub use npy::{Field as NpyField, Npy, NpyFields, Record as NpyRecord};
 pub use npy::{Header as NpyHeader, header as npy_header};
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
+pub use partition_folders::FolderKey;
 pub use pattern::is_store;
 pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};

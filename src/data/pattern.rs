@@ -1,6 +1,7 @@
 //! Names that stand for several files: a folder, or a pattern such as `part-*.npy`.
 
 use super::file::{io_error, too_many_open};
+use super::partition_folders::{files_within, key_value};
 use super::url::is_url;
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
@@ -11,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Returns the files that a name stands for, in natural order; `None` if the name is that of one file, or of none.
+/// Those in folders with a key, such as `year=2024`, are among them.
 ///
 /// A file that exists is never a pattern. Hidden files are left out, as the shell does: they may be unfinished outputs.
 ///
@@ -21,16 +23,18 @@ pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
         return of_url(name);
     }
     let mut found = match fs::metadata(name) {
-        Ok(metadata) if metadata.is_dir() && !is_store(name) => match entries(name)? {
+        Ok(metadata) if metadata.is_dir() && !is_store(name) => match entries(name).and_then(files_within)? {
             found if found.is_empty() => return Err(Error::file(name, "is a folder without files", "check the path")),
             found => found,
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound && is_pattern(name) => match expand(name)? {
-            found if found.is_empty() => {
-                return Err(Error::file(name, "no file has a name of this pattern", "check the path"));
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_pattern(name) => {
+            match expand(name).and_then(files_within)? {
+                found if found.is_empty() => {
+                    return Err(Error::file(name, "no file has a name of this pattern", "check the path"));
+                }
+                found => found,
             }
-            found => found,
-        },
+        }
         _ => return Ok(None),
     };
     found.sort_by(|a, b| by_parts(a, b));
@@ -75,6 +79,17 @@ pub(super) fn finds(name: &Path, file: &Path) -> Option<PathBuf> {
     if is_url(name) || is_url(file) {
         return None;
     }
+    let own = file.file_name()?;
+    finds_here(name, file).or_else(|| {
+        // A folder with a key stands for what is in it.
+        let folder = folder(file);
+        let is_within = !is_hidden(own) && folder.file_name().and_then(key_value).is_some();
+        is_within.then(|| finds(name, folder))?.map(|found| found.join(own))
+    })
+}
+
+/// Returns the path by which a name finds a file, but for those in folders with a key.
+fn finds_here(name: &Path, file: &Path) -> Option<PathBuf> {
     let own = file.file_name()?;
     let target = resolved(folder(file))?;
     let is_same = |path: &Path| path.file_name() == Some(own) && resolved(folder(path)).as_ref() == Some(&target);
@@ -178,7 +193,7 @@ pub(super) fn is_hidden(name: &OsStr) -> bool {
 }
 
 /// Returns the paths of what is in a folder, without what is hidden.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let cannot = |error: io::Error| {
         let remedy = too_many_open(&error).unwrap_or("allow reading the folder (chmod u+r)");
@@ -429,6 +444,14 @@ mod tests {
             ("link/*.npy", "real/in/a.npy", None),
             ("l*/b.npy", "real/a.npy", None),
             ("link/in", "real/a.npy", None),
+            ("real", "link/year=1/m=2/a.npy", Some("real/year=1/m=2/a.npy")),
+            ("real/year=1", "real/year=1/m=2/a.npy", Some("real/year=1/m=2/a.npy")),
+            ("real/year=*", "real/year=1/m=2/a.npy", Some("real/year=1/m=2/a.npy")),
+            ("real/*/*.npy", "real/year=1/a.npy", Some("real/year=1/a.npy")),
+            ("real", "real/year=1/.m=2/a.npy", None),
+            ("real", "real/year=1/.a.npy", None),
+            ("real", "real/in/m=2/a.npy", None),
+            ("real/m=2", "real/year=1/m=2/a.npy", None),
         ] {
             assert_eq!(finds(&file(name), &file(to_come)), found.map(file), "{name} {to_come}");
         }

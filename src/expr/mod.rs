@@ -15,8 +15,8 @@
 //!
 //! Files use only files to their left in this list: `words`, `bins`, `axes`, `view` and `ir`; `lex`, `names`, `parse`
 //! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter`, `neighbours` and `product`, `bind`;
-//! `program`; `search` and `needs`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses,
-//! with a depth limit.
+//! `program`; `search` and `needs`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser
+//! recurses, with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:

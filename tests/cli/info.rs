@@ -77,6 +77,7 @@ trades.npy: 2 records, 30 B
         "npy": { "version": "1.0", "descr": "<f8", "fortran_order": false, "byte_order": "little" },
         "fields": null,
         "table": null,
+        "keys": [],
         "arrays": null,
         "stats": null,
         "problem": null,

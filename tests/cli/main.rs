@@ -16,6 +16,7 @@ mod info;
 mod jobs;
 mod kernels;
 mod matrices;
+mod partitions;
 mod parts;
 mod process;
 #[cfg(all(feature = "remote", feature = "zarr"))]
@@ -56,6 +57,7 @@ fn main() {
             bench::CASES,
             arrays::CASES,
             checks::CASES,
+            partitions::CASES,
             parts::CASES,
             batch::CASES,
             process::CASES,

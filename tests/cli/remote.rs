@@ -12,6 +12,7 @@ use crate::{Case, Outcome};
 pub const CASES: &[Case] = &[
     ("URLs: objects of S3 are inputs", inputs),
     ("URLs: folders and patterns of S3 are one input", several),
+    ("URLs: folders with keys in S3 are one input", partitions),
     ("URLs: arrays of a store in S3 are inputs", stores),
     ("URLs: info shows what is at a URL", info),
     ("URLs: what a server does wrong is an error", faults),
@@ -84,6 +85,45 @@ fn several(device: &str) -> Outcome {
     let x = format!("x={}:u8", server.url("b/in/*.u8"));
     let done = overshot(&place, &server, &["run", "--device", device, "sum(x)", &x]);
     done.is_error(1, &["b/in/*.u8: stands for several files, and web servers do not list theirs"]);
+    RAN
+}
+
+/// The rows of each file tell its year and its month, and are as many as its month.
+fn partitions(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let server = Server::start();
+    for (year, month) in [(1, 2), (1, 10), (2, 3), (10, 1)] {
+        let name = format!("b/t/year={year}/month={month}/part-0.u8");
+        server.put(&name, vec![year * 10 + month; usize::from(month)]);
+    }
+    // Marks of folders, and what is hidden.
+    server.put("b/t/year=1/", []);
+    server.put("b/t/year=1/month=2/", []);
+    server.put("b/t/year=1/_SUCCESS", []);
+    server.put("b/t/year=1/.part/month=2/part-0.u8", [99]);
+    let text = "sum(t), sum(k.year), sum(k.month[k.year == 1]), sum(t - k.year * 10 - k.month)";
+    for (t, expected) in [
+        ("s3://b/t/", [12 * 2 + 20 * 10 + 23 * 3 + 101, 2 + 10 + 6 + 10, 104, 0]),
+        ("s3://b/t/year=1*", [12 * 2 + 20 * 10 + 101, 2 + 10 + 10, 104, 0]),
+        ("s3://b/t/*/month=1*/*.u8", [20 * 10 + 101, 10 + 10, 100, 0]),
+    ] {
+        let run = ["run", "--quiet", "--device", device, text, &format!("t={t}:u8"), &format!("k={t}:u8")];
+        let done = overshot(&place, &server, &run);
+        let [all, years, months, none] = expected;
+        let lines = format!(
+            "sum(t) = {all}\nsum(k.year) = {years}\nsum(k.month[k.year == 1]) = {months}\n\
+             sum(t - k.year * 10 - k.month) = {none}\n"
+        );
+        assert_eq!((done.code, done.stdout), (Some(0), lines), "{t}: {}", done.stderr);
+    }
+    // A store may have such a name, too.
+    array(&server, "b/s/k=1");
+    let run = ["run", "--quiet", "--device", device, "sum(s)", "s=s3://b/s/"];
+    let done = overshot(&place, &server, &run);
+    assert_eq!((done.code, &*done.stdout), (Some(0), "sum(s) = 3160.0\n"), "{done:?}");
+    server.put("b/t/part-0.u8", [1]);
+    let done = overshot(&place, &server, &["run", "--device", device, "sum(t)", "t=s3://b/t/:u8"]);
+    done.is_error(1, &["is in folders with other keys (year, month) than s3://b/t/part-0.u8 (none)"]);
     RAN
 }
 

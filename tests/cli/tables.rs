@@ -40,7 +40,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Writes `price`, `size`, of which every tenth row is null, and `side`, in row groups of 40 rows. Returns the prices.
-fn table(place: &CaseFolder, name: &str, rows: i32) -> Vec<f64> {
+pub fn table(place: &CaseFolder, name: &str, rows: i32) -> Vec<f64> {
     table_with(place, name, rows, |row| row % 10 == 0)
 }
 

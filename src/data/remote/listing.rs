@@ -2,16 +2,19 @@
 
 use super::place::{Place, is_web, parts, request};
 use super::read::RemoteObject;
+use crate::data::partition_folders::key_value;
 use crate::data::pattern::{by_parts, is_hidden, is_pattern, matches, symbols};
 use crate::error::{Error, Result};
+use crate::threads;
 use futures_util::{TryStreamExt, future};
+use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_128;
 
 /// Returns the URLs of the objects that a URL stands for, in natural order; `None` if it is that of one object. Objects
-/// with hidden names are left out, as files are.
+/// with hidden names are left out, as files are, and those in folders with a key are among them.
 ///
 /// # Errors
 /// If the store cannot be asked, or has no such object.
@@ -29,13 +32,15 @@ pub(in crate::data) fn several(url: &Path) -> Result<Option<Vec<PathBuf>>> {
         return Err(Error::file(url, "stands for several files, and web servers do not list theirs", remedy));
     }
     let mut folders = vec![String::new()];
-    let mut found = Vec::new();
+    let (mut found, mut with_keys) = (Vec::new(), Vec::new());
     let parts: Vec<&str> = name.split_terminator('/').chain(is_folder.then_some("*")).collect();
     for (number, part) in parts.iter().enumerate() {
         let is_last = number + 1 == parts.len();
         if !is_pattern(Path::new(part)) {
             folders.iter_mut().for_each(|folder| *folder = joined(folder, part));
-            if is_last {
+            if is_last && key_value(OsStr::new(part)).is_some() {
+                with_keys = std::mem::take(&mut folders);
+            } else if is_last {
                 found = std::mem::take(&mut folders);
             }
             continue;
@@ -45,27 +50,74 @@ pub(in crate::data) fn several(url: &Path) -> Result<Option<Vec<PathBuf>>> {
             let place = Place::of(Path::new(&joined(base, folder)))?;
             let own = place.key.clone();
             let listed = request(url, place.store.list_with_delimiter(Some(&own)))?;
-            let objects = listed.objects.into_iter().map(|object| object.location).filter(|_| is_last);
-            let names = objects.chain(listed.common_prefixes).filter(|key| *key != own);
-            let names = names.filter_map(|key| key.filename().map(str::to_owned));
-            let is_wanted = |name: &String| {
-                !is_hidden(OsStr::new(name)) && matches(&symbols(part.as_ref()), &symbols(name.as_ref()))
+            let wanted = |key: Key| {
+                let name = key.filename().filter(|_| key != own)?;
+                let is_wanted =
+                    !is_hidden(OsStr::new(name)) && matches(&symbols(part.as_ref()), &symbols(name.as_ref()));
+                is_wanted.then(|| (key_value(OsStr::new(name)).is_some(), joined(folder, &encoded(name))))
             };
-            next.extend(names.filter(is_wanted).map(|name| joined(folder, &encoded(&name))));
+            for (has_key, name) in listed.common_prefixes.into_iter().filter_map(wanted) {
+                if is_last && has_key { with_keys.push(name) } else { next.push(name) }
+            }
+            if is_last {
+                let objects = listed.objects.into_iter().map(|object| object.location);
+                next.extend(objects.filter_map(wanted).map(|(_, name)| name));
+            }
         }
         match is_last {
             true => found = next,
             false => folders = next,
         }
     }
+    let url_of = |name: String| PathBuf::from(joined(base, &name));
+    let mut found: Vec<PathBuf> = found.into_iter().map(url_of).collect();
+    found.extend(objects_within(&with_keys.into_iter().map(url_of).collect::<Vec<_>>())?);
     if found.is_empty() {
         let problem = if is_folder { "is a folder without objects" } else { "no object has a name of this pattern" };
         return Err(Error::file(url, problem, "check the URL"));
     }
-    let mut found: Vec<PathBuf> = found.iter().map(|name| joined(base, name).into()).collect();
     found.sort_by(|a, b| by_parts(a, b));
     found.dedup();
     Ok(Some(found))
+}
+
+/// Returns the URLs of what is in folders with a key.
+fn objects_within(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    /// So many threads wait for a server, each for another list.
+    const WAITING: usize = 32;
+    let each = folders.len().div_ceil(WAITING).max(1);
+    let mut found = vec![Vec::new(); folders.len()];
+    threads::each(folders.chunks(each).zip(found.chunks_mut(each)).collect(), |(folders, found)| {
+        for (folder, found) in folders.iter().zip(found) {
+            *found = objects_in(folder)?;
+        }
+        Ok(())
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Returns the URLs of the objects in a folder, and in the folders with keys in it. If it is no such folder, but an
+/// object or a store, that is the only one.
+fn objects_in(url: &Path) -> Result<Vec<PathBuf>> {
+    let (place, base) = (Place::of(url)?, url.to_str().unwrap_or_default());
+    let all: Vec<ObjectMeta> = request(url, place.store.list(Some(&place.key)).try_collect())?;
+    let mut found = Vec::new();
+    for object in &all {
+        let Some(name) = object.location.as_ref().strip_prefix(place.key.as_ref()) else { continue };
+        let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+        if matches!(parts[..], ["zarr.json" | ".zarray" | ".zgroup"]) {
+            return Ok(vec![url.into()]);
+        }
+        // A folder without a key is one name, as it is where it is listed itself.
+        let has_no_key = |part: &&str| key_value(OsStr::new(part)).is_none();
+        let end = parts.iter().position(has_no_key).map_or(parts.len(), |place| place + 1);
+        // Some programs mark folders with objects without bytes.
+        let is_mark = object.size == 0 && parts.iter().all(|part| !has_no_key(part));
+        if !is_mark && !parts[..end].iter().any(|part| is_hidden(OsStr::new(part))) {
+            found.push(parts[..end].iter().fold(base.to_owned(), |url, part| joined(&url, &encoded(part))).into());
+        }
+    }
+    Ok(if all.is_empty() { vec![url.into()] } else { found })
 }
 
 /// Returns the names of the folders in a folder.

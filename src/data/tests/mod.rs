@@ -20,6 +20,7 @@ mod npz;
 mod outputs;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod partitions;
 mod shared;
 mod sources;
 #[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]

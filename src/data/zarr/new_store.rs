@@ -246,6 +246,8 @@ fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Valu
         } })),
     };
     let codecs: Vec<Value> = [bytes].into_iter().chain(compressed).collect();
+    // As xarray names those that have no name. It opens no array without names.
+    let names: Vec<String> = (0..shape.len()).map(|axis| format!("dim_{axis}")).collect();
     json!({
         "zarr_format": 3,
         "node_type": "array",
@@ -256,6 +258,7 @@ fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Valu
         "fill_value": fill,
         "codecs": codecs,
         "attributes": {},
+        "dimension_names": names,
     })
 }
 
