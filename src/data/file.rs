@@ -151,6 +151,14 @@ impl Opened {
         self.storage.version()
     }
 
+    /// Returns the note of a file that is decoded `by_what`. See [`Source::warning`](super::Source::warning).
+    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    pub(super) fn warning(&self, is_direct: bool, by_what: &str) -> Option<String> {
+        let direct = is_direct.then(|| format!("is not read with direct I/O, because it is decoded {by_what}"));
+        let notes: Vec<String> = direct.into_iter().chain(self.storage.note().map(str::to_owned)).collect();
+        (!notes.is_empty()).then(|| format!("{} {}", self.path.display(), notes.join("; it ")))
+    }
+
     /// Returns what reads the file from an offset on, to its end.
     #[cfg(feature = "arrow")]
     pub(super) fn from(file: &Arc<Opened>, at: u64) -> OpenedFrom {

@@ -97,9 +97,7 @@ impl FileRows {
         } else if is_direct && rows > 0 && direct.is_none() {
             notes.push("cannot be read with direct I/O here, so it is read through the page cache");
         }
-        if !storage.has_version() {
-            notes.push("is on a server that does not say when a file changes, so a change may not be noticed");
-        }
+        notes.extend(storage.note());
         if place.stride != dtype.size() as u64 {
             notes.push("holds records, of which a field is gathered; a file of the field alone is read faster");
         }

@@ -38,8 +38,7 @@ impl Storage {
         }
     }
 
-    /// Returns whether a change of the bytes is noticed.
-    pub(super) fn has_version(&self) -> bool {
+    fn has_version(&self) -> bool {
         match self {
             Storage::Disk(_) => true,
             #[cfg(feature = "remote")]
@@ -47,13 +46,23 @@ impl Storage {
         }
     }
 
-    /// See [`Source::version`](super::Source::version).
+    /// See [`Source::version`](super::Source::version). A run asks when it begins and ends. What was read of a server
+    /// before is forgotten, so that no run has bytes of another version.
     pub(super) fn version(&self) -> Option<u128> {
         match self {
             Storage::Disk(file) => version_of(file),
             #[cfg(feature = "remote")]
-            Storage::Remote(object) => Some(object.version()),
+            Storage::Remote(object) => {
+                object.forget();
+                object.version()
+            }
         }
+    }
+
+    /// Returns a note if a change of the bytes is not noticed.
+    pub(super) fn note(&self) -> Option<&'static str> {
+        let note = "is on a server that does not say when a file changes, so a change may not be noticed";
+        (!self.has_version()).then_some(note)
     }
 }
 
@@ -71,7 +80,11 @@ impl Ordered {
         #[cfg(feature = "remote")]
         let ahead = match &storage {
             Storage::Disk(_) => None,
-            Storage::Remote(object) => Some(Ahead::new(object.clone())),
+            Storage::Remote(object) => {
+                // It is known where the rows are.
+                object.forget();
+                Some(Ahead::new(object.clone()))
+            }
         };
         Ordered {
             storage,
@@ -97,13 +110,18 @@ impl Ordered {
         0
     }
 
-    /// Returns the version of the bytes. A run asks when it begins and ends, so nothing else stays in memory.
+    /// Returns the version of the bytes, and forgets them as [`Storage::version`] does.
     pub(super) fn version(&self) -> Option<u128> {
+        self.forget();
+        self.storage.version()
+    }
+
+    /// Forgets what was read before it is needed.
+    pub(super) fn forget(&self) {
         #[cfg(feature = "remote")]
         if let Some(ahead) = &self.ahead {
             ahead.clear();
         }
-        self.storage.version()
     }
 }
 
@@ -118,15 +136,20 @@ pub(super) fn read_error(path: &Path, error: io::Error) -> Error {
 /// Returns the error of a server that an error of another crate has as its cause, if it has one.
 #[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]
 pub(super) fn error_within(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
-    let of_io = |error: &io::Error| match error.get_ref()?.downcast_ref::<Error>()? {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => Some(copy_of(error.get_ref()?.downcast_ref::<Error>()?)),
+        None => error_within(error.source()?),
+    }
+}
+
+/// Returns an error once more, for another reader.
+#[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]
+pub(super) fn copy_of(error: &Error) -> Error {
+    match error {
         Error::File { path, problem, remedy, cause } => {
             let cause = cause.as_ref().map(|cause| io::Error::other(cause.to_string()));
-            Some(Error::File { path: path.clone(), problem: problem.clone(), remedy: remedy.clone(), cause })
+            Error::File { path: path.clone(), problem: problem.clone(), remedy: remedy.clone(), cause }
         }
-        other => Some(Error::other(other.to_string())),
-    };
-    match error.downcast_ref::<io::Error>() {
-        Some(error) => of_io(error),
-        None => error_within(error.source()?),
+        other => Error::other(other.to_string()),
     }
 }

@@ -19,16 +19,19 @@ pub fn is_url(name: &Path) -> bool {
 }
 
 /// Returns a number that is another one after an object, or one of a store of several objects, has changed; and the
-/// bytes of all objects.
+/// bytes of all objects. `None` if the server does not say what has changed.
 ///
 /// # Errors
 /// Returns an error if the server cannot be asked, or has no such object.
 #[doc(hidden)]
-pub fn url_state(url: &Path) -> Result<(u128, u64)> {
+pub fn url_state(url: &Path) -> Result<Option<(u128, u64)>> {
     #[cfg(feature = "remote")]
     return match super::is_store(url) {
         true => super::remote::state_of_all(url),
-        false => super::remote::RemoteObject::open(url).map(|object| (object.version(), object.len())),
+        false => {
+            let object = super::remote::RemoteObject::open(url)?;
+            Ok(object.version().map(|version| (version, object.len())))
+        }
     };
     #[cfg(not(feature = "remote"))]
     refused(url)

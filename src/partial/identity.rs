@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use super::output::OutputId;
-use crate::data::Source;
+use crate::data::{Source, is_url};
 use crate::error::Result;
 
 /// An input is sampled at this many places, with this many rows at each.
@@ -42,7 +42,7 @@ pub(crate) struct InputId {
     pub(super) rows: u64,
     pub(super) shape: Option<Vec<u64>>,
     /// The size of a file in bytes, and its time in nanoseconds since 1970. Of several files, all sizes together, and a
-    /// checksum of each size and time.
+    /// checksum of each size and time. Of URLs and folders, what the source says is its version.
     file: Option<(u64, u64)>,
     /// A checksum of some of the rows, or what the source says identifies them.
     sample: String,
@@ -59,7 +59,7 @@ impl InputId {
             Some(identity) => format!("identity {identity}"),
             None => [sample(source)?, source.variant()].join(" ").trim_end().into(),
         };
-        let file = of_files(&source.files());
+        let file = of_source(source);
         let shape = source.shape().map(<[u64]>::to_vec);
         Ok(InputId { name: name.to_owned(), dtype: dtype.to_string(), rows, shape, file, sample })
     }
@@ -79,6 +79,15 @@ fn sample(source: &dyn Source) -> Result<String> {
         source.read(first, &mut bytes[end..])?;
     }
     Ok(format!("{:032x}", XxHash3_128::oneshot(&bytes)))
+}
+
+fn of_source(source: &dyn Source) -> Option<(u64, u64)> {
+    let paths = source.files();
+    // A URL has no metadata here, and that of a folder does not change with the files in it.
+    match paths.iter().any(|path| is_url(path) || path.is_dir()) {
+        true => source.version().map(|version| ((version >> 64) as u64, version as u64)),
+        false => of_files(&paths),
+    }
 }
 
 fn of_files(paths: &[&Path]) -> Option<(u64, u64)> {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::server::{Fault, Server};
+use crate::server::{Fault, Says, Server};
 use crate::tools::{CaseFolder, Done, RAN, done, results};
 use crate::{Case, Outcome};
 
@@ -17,8 +17,10 @@ pub const CASES: &[Case] = &[
     ("URLs: info shows what is at a URL", info),
     ("URLs: what a server does wrong is an error", faults),
     ("URLs: an array that changes is an error", changed),
+    ("URLs: chunks that nobody may list are noted", unlisted),
     ("URLs: those that cannot be read are said", refused),
     ("URLs: a step of a job file runs again if an object changed", steps),
+    ("URLs: a step of a job file runs again if nobody knows whether an object changed", steps_without_versions),
 ];
 
 /// The command, with what it needs to find the server.
@@ -232,8 +234,6 @@ fn changed(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     let server = Server::start();
     array(&server, "b/t.zarr");
-    // Descriptions are read before the run.
-    server.set(Fault::Changed(8));
     let mut runs = Vec::new();
     for bodies in 0..20 {
         server.set(Fault::Changed(bodies));
@@ -246,6 +246,21 @@ fn changed(device: &str) -> Outcome {
         runs.push(done.code == Some(0));
     }
     assert!(runs.contains(&true) && runs.contains(&false), "{runs:?}");
+    RAN
+}
+
+fn unlisted(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let server = Server::start();
+    array(&server, "b/t.zarr");
+    let note = "s3://b/t.zarr has chunks that cannot be listed, so a change of them may not be noticed";
+    for (fault, is_noted) in [(Fault::None, false), (Fault::NoList(0), true)] {
+        server.set(fault);
+        let done = overshot(&place, &server, &["run", "--json", "--device", device, "sum(t)", "t=s3://b/t.zarr"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(report["notes"].as_array().unwrap().contains(&json!(note)), is_noted, "{report}");
+    }
     RAN
 }
 
@@ -283,5 +298,23 @@ fn steps(device: &str) -> Outcome {
     server.put_path("b/x.npy", &place.path("x.npy"));
     let done = run();
     assert!(done.stdout.contains("20.0") && server.requests().iter().any(is_body), "{done:?}");
+    RAN
+}
+
+fn steps_without_versions(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let server = served(&place);
+    server.says(Says::Nothing);
+    let x = server.url("b/x.npy");
+    let step = format!("[[step]]\nname = \"sum\"\nrun = \"sum(x)\"\nfiles = {{ x = \"{x}\" }}\n");
+    fs::write(place.path("job.toml"), format!("[options]\ndevice = \"{device}\"\n{step}")).unwrap();
+    let done = overshot(&place, &server, &["run", "job.toml"]);
+    assert!(done.code == Some(0) && done.stdout.contains("499999500000.0"), "{done:?}");
+    place.npy("x.npy", &vec![2.0; 1_000_000]);
+    server.put_path("b/x.npy", &place.path("x.npy"));
+    let plan = overshot(&place, &server, &["plan", "job.toml"]);
+    assert!(plan.stdout.contains(&format!("input {x} may have changed")), "{plan:?}");
+    let done = overshot(&place, &server, &["run", "job.toml"]);
+    assert!(done.code == Some(0) && done.stdout.contains("2000000.0"), "{done:?}");
     RAN
 }

@@ -139,7 +139,7 @@ fn arrays_of_archives_and_fields_of_records() {
 }
 
 /// Writes the columns `price` and `size`, with nulls, in row groups, with pages of some thousand rows.
-fn table(path: &Path, rows: i32, codec: Compression) {
+pub fn table(path: &Path, rows: i32, codec: Compression) {
     let schema = Arc::new(parse_message_type("message t { REQUIRED DOUBLE price; OPTIONAL INT32 size; }").unwrap());
     let properties = WriterProperties::builder()
         .set_compression(codec)
@@ -188,22 +188,27 @@ fn parquet_files() {
     }
 }
 
+/// Writes the columns `price` and `size`, with nulls, in four record batches.
+pub fn batches(path: &Path, rows: i32, codec: Option<CompressionType>) {
+    let price: ArrayRef = Arc::new(Float64Array::from_iter_values((0..rows).map(|row| f64::from(row).sqrt())));
+    let size: ArrayRef = Arc::new(Int32Array::from_iter((0..rows).map(|row| (row % 10 > 0).then_some(row))));
+    let whole = RecordBatch::try_from_iter([("price", price), ("size", size)]).unwrap();
+    let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
+    let mut writer = FileWriter::try_new_with_options(File::create(path).unwrap(), &whole.schema(), options).unwrap();
+    let batch = rows as usize / 4;
+    for first in (0..rows as usize).step_by(batch) {
+        writer.write(&whole.slice(first, batch)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
 #[test]
 fn arrow_files() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start();
     for codec in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
         let path = dir.path().join("t.arrow");
-        let price: ArrayRef = Arc::new(Float64Array::from_iter_values((0..200_000).map(|row| f64::from(row).sqrt())));
-        let size: ArrayRef = Arc::new(Int32Array::from_iter((0..200_000).map(|row| (row % 10 > 0).then_some(row))));
-        let whole = RecordBatch::try_from_iter([("price", price), ("size", size)]).unwrap();
-        let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
-        let file = File::create(&path).unwrap();
-        let mut writer = FileWriter::try_new_with_options(file, &whole.schema(), options).unwrap();
-        for first in (0..200_000).step_by(50_000) {
-            writer.write(&whole.slice(first, 50_000)).unwrap();
-        }
-        writer.finish().unwrap();
+        batches(&path, 200_000, codec);
         server.put_path("b/t.arrow", &path);
         let url = server.url("b/t.arrow");
         let local = Arrow::column(&path, "price").unwrap().into();
@@ -218,7 +223,7 @@ fn arrow_files() {
 
 /// Writes an array of 100 times 60 numbers in chunks of 10 times 20; one chunk is missing. With shards of four chunks
 /// along the first axis if `is_sharded`, each of which is stored as it is.
-fn array(folder: &Path, is_sharded: bool) {
+pub fn array(folder: &Path, is_sharded: bool) {
     fs::create_dir_all(folder).unwrap();
     let plain = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
     let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);

@@ -5,6 +5,7 @@
 mod faults;
 mod formats;
 mod server;
+mod versions;
 
 use overshot::{Engine, Input, Job, Npy};
 use std::path::Path;

@@ -40,8 +40,20 @@ pub enum Fault {
     ChangedTime(usize),
     /// Has tags that are weak.
     WeakTags,
+    /// Lists its objects so often, and then refuses to.
+    NoList(usize),
     /// Never answers.
     Silent,
+}
+
+/// What the server says of the version of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(dead_code, reason = "each test program has its own ones")]
+pub enum Says {
+    #[default]
+    TagAndTime,
+    Time,
+    Nothing,
 }
 
 /// A request, as the server has seen it.
@@ -62,6 +74,7 @@ struct State {
     fault: Option<(Fault, usize)>,
     /// The versions of all objects.
     version: usize,
+    says: Says,
     requests: Vec<Request>,
 }
 
@@ -110,10 +123,15 @@ impl Server {
         let times = match fault {
             Fault::Status(_, times) | Fault::Cut(_, times) => times,
             Fault::Changed(times) | Fault::ChangedAndIgnoresTags(times) | Fault::ChangedTime(times) => times,
+            Fault::NoList(times) => times,
             _ => usize::MAX,
         };
         let mut state = self.state();
         (state.fault, state.version) = (Some((fault, times)), 0);
+    }
+
+    pub fn says(&self, says: Says) {
+        self.state().says = says;
     }
 
     /// The URL of a name at the web server. `http://` is in front.
@@ -168,6 +186,13 @@ impl Server {
                 }
             }
             Fault::Cut(_, _) if is_body => state.fault = Some((fault, left.saturating_sub(1))),
+            Fault::NoList(_) if request.name.contains('?') => {
+                if left == 0 {
+                    drop(state);
+                    return plain(to, 403, "the list has a <Code>Fault</Code>", &request.method).map(|()| true);
+                }
+                state.fault = Some((fault, left - 1));
+            }
             _ => {}
         }
         if let Some((bucket, query)) = request.name.split_once('?') {
@@ -175,7 +200,7 @@ impl Server {
             drop(state);
             return plain(to, 200, &text, &request.method).map(|()| true);
         }
-        let (object, version) = (state.objects.get(&request.name).cloned(), state.version);
+        let (object, version, says) = (state.objects.get(&request.name).cloned(), state.version, state.says);
         drop(state);
         let Some(object) = object else { return plain(to, 404, "no such object", &request.method).map(|()| true) };
         let weak = if fault == Fault::WeakTags { "W/" } else { "" };
@@ -219,11 +244,12 @@ impl Server {
         };
         match fault {
             Fault::ChangedTime(_) if version == 1 => head += "Last-Modified: Thu, 26 Nov 2026 10:00:00 GMT\r\n",
+            _ if says == Says::Nothing => {}
             _ => {
                 let _ = write!(head, "Last-Modified: {MODIFIED}\r\n");
             }
         }
-        if !matches!(fault, Fault::ChangedTime(_)) {
+        if says == Says::TagAndTime && !matches!(fault, Fault::ChangedTime(_)) {
             let _ = write!(head, "ETag: {own_tag}\r\n");
         }
         let _ = write!(head, "Accept-Ranges: bytes\r\nContent-Length: {said}\r\n\r\n");

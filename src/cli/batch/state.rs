@@ -55,7 +55,7 @@ pub struct Kept {
 pub struct Stamp {
     /// As [`exact`] writes it.
     path: String,
-    /// `None` if there is no file.
+    /// `None` if there is no file, or nobody knows when it changes.
     file: Option<FileStamp>,
 }
 
@@ -91,7 +91,8 @@ impl FileStamp {
         let combined =
             |(state, bytes): (u128, u64)| FileStamp { bytes, modified: ((state >> 64) as i64, state as i64) };
         if is_url(path) {
-            return url_state(path).map(combined).map_err(io::Error::other);
+            let state = url_state(path).map_err(io::Error::other)?;
+            return state.map(combined).ok_or_else(|| io::ErrorKind::Unsupported.into());
         }
         let file = fs::metadata(path)?;
         if file.is_dir() {
@@ -233,7 +234,8 @@ fn path_shown(path: &str) -> String {
 /// How inputs differ from those of the last run.
 fn difference(old: &[Stamp], new: &[Stamp]) -> Option<String> {
     if old == new {
-        return None;
+        let unknown = new.iter().find(|stamp| stamp.file.is_none())?;
+        return Some(format!("input {} may have changed", path_shown(&unknown.path)));
     }
     let by_path = |stamps: &[Stamp]| -> BTreeMap<String, Option<FileStamp>> {
         stamps.iter().map(|stamp| (stamp.path.clone(), stamp.file)).collect()

@@ -194,9 +194,9 @@ impl Arrow {
         let columns: Vec<_> = footer.columns.iter().map(|own| (own.name.clone(), is_read(own))).collect();
         let field = &footer.columns[found(&opened.path, &columns, name)?];
         let dtype = field.values.read_as(&opened.path, &field.name, options)?;
-        let column = Arc::new(Column::new(&opened, &field.name, dtype, options));
         let parts = footer.parts(&opened, &[field])?.into_iter().flatten();
         let parts: Vec<Part> = parts.filter(|part| part.rows > 0).collect();
+        let column = Arc::new(Column::new(&opened, &field.name, dtype, options));
         let count = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.nulls));
         if count > 0 {
             column.refuse_nulls(&format!("{count} nulls"))?;
@@ -425,10 +425,7 @@ impl Source for Arrow {
     fn warning(&self) -> Option<String> {
         match &self.rows {
             Rows::Stored(rows) => rows.warning(),
-            Rows::Decoded { is_direct: false, .. } => None,
-            Rows::Decoded { .. } => {
-                Some(format!("{} is not read with direct I/O, because it is decoded batch by batch", self.name()))
-            }
+            Rows::Decoded { rows, is_direct } => rows.decoder.file.warning(*is_direct, "batch by batch"),
         }
     }
 }

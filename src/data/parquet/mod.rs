@@ -388,8 +388,7 @@ impl Source for Parquet {
     }
 
     fn warning(&self) -> Option<String> {
-        let note = || format!("{} is not read with direct I/O, because it is decoded page by page", self.name());
-        self.is_direct.then(note)
+        self.decoded.decoder.file.opened().warning(self.is_direct, "page by page")
     }
 }
 

@@ -1,7 +1,6 @@
 //! URLs that stand for several objects: a folder, or a pattern.
 
 use super::place::{Place, is_web, parts, request};
-use super::read::RemoteObject;
 use crate::data::partition_folders::key_value;
 use crate::data::pattern::{by_parts, is_hidden, is_pattern, matches, symbols};
 use crate::error::{Error, Result};
@@ -135,29 +134,22 @@ pub(in crate::data) fn folders_in(url: &Path) -> Result<Vec<String>> {
 }
 
 /// Returns a number that is another one after an object in a folder has changed, appeared or gone; and the bytes of all
-/// objects.
+/// objects. `None` if nobody lists them: web servers do not.
 ///
 /// # Errors
 /// If the store cannot be asked.
-pub(in crate::data) fn state_of_all(url: &Path) -> Result<(u128, u64)> {
+pub(in crate::data) fn state_of_all(url: &Path) -> Result<Option<(u128, u64)>> {
     let place = Place::of(url)?;
+    if is_web(url) {
+        return Ok(None);
+    }
     let add = |(state, bytes): (u128, u64), object: ObjectMeta| {
         let ObjectMeta { location, e_tag, last_modified, size, .. } = object;
         let own = XxHash3_128::oneshot(format!("{location} {e_tag:?} {last_modified:?} {size}").as_bytes());
         // In any order: stores list names in different ones.
         future::ok((state.wrapping_add(own), bytes.saturating_add(size)))
     };
-    if is_web(url) {
-        // What a server does not list is not known. What describes an array is.
-        let mut state = (0, 0);
-        for name in ["zarr.json", ".zarray"] {
-            if let Some(object) = RemoteObject::find(&url.join(name))? {
-                state = (object.version(), object.len());
-            }
-        }
-        return Ok(state);
-    }
-    request(url, place.store.list(Some(&place.key)).try_fold((0, 0), add))
+    request(url, place.store.list(Some(&place.key)).try_fold((0, 0), add)).map(Some)
 }
 
 fn joined(folder: &str, name: &str) -> String {

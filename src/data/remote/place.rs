@@ -112,6 +112,7 @@ fn store(url: &Path, base: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
 }
 
 /// Returns `None` where there is no object.
+#[cfg(feature = "zarr")]
 pub(super) async fn found<T>(answer: impl Future<Output = object_store::Result<T>>) -> object_store::Result<Option<T>> {
     match answer.await {
         Ok(found) => Ok(Some(found)),

@@ -1,6 +1,6 @@
 //! Reads ranges of an object: in pieces, several at a time, each until all of its bytes are there.
 
-use super::place::{Place, found, request, retries, store_error, text_of, thread_error};
+use super::place::{Place, request, retries, store_error, text_of, thread_error};
 use super::runtime::wait_for;
 use crate::error::{Error, Result};
 use futures_util::{TryStreamExt, future};
@@ -8,7 +8,7 @@ use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use twox_hash::XxHash3_128;
@@ -17,7 +17,7 @@ use twox_hash::XxHash3_128;
 const PIECE: usize = 8 << 20;
 /// The most requests at a time of the whole process: each has a connection, with its buffers.
 const AT_ONCE: usize = 64;
-/// The end of an object is read once, if its last bytes are asked for in small pieces: formats describe files there.
+/// The end of an object is read once while a file is opened: formats describe files there, in small pieces.
 const TAIL: u64 = 128 << 10;
 
 static REQUESTS: Semaphore = Semaphore::const_new(AT_ONCE);
@@ -27,7 +27,8 @@ pub(in crate::data) struct RemoteObject {
     url: PathBuf,
     place: Place,
     meta: ObjectMeta,
-    tail: OnceLock<Vec<u8>>,
+    /// The last bytes, while the file is opened: empty until they are needed, and `None` from then on.
+    tail: Mutex<Option<Vec<u8>>>,
 }
 
 /// Why an attempt to read bytes failed.
@@ -47,14 +48,19 @@ impl RemoteObject {
     pub(in crate::data) fn open(url: &Path) -> Result<RemoteObject> {
         let place = Place::of(url)?;
         let meta = request(url, place.store.head(&place.key))?;
-        Ok(RemoteObject { url: url.into(), place, meta, tail: OnceLock::new() })
+        Ok(RemoteObject::of(url, place, meta))
     }
 
     /// Opens an object as [`open`](RemoteObject::open) does; `None` if there is none.
+    #[cfg(feature = "zarr")]
     pub(in crate::data) fn find(url: &Path) -> Result<Option<RemoteObject>> {
         let place = Place::of(url)?;
-        let Some(meta) = request(url, found(place.store.head(&place.key)))? else { return Ok(None) };
-        Ok(Some(RemoteObject { url: url.into(), place, meta, tail: OnceLock::new() }))
+        let Some(meta) = request(url, super::place::found(place.store.head(&place.key)))? else { return Ok(None) };
+        Ok(Some(RemoteObject::of(url, place, meta)))
+    }
+
+    fn of(url: &Path, place: Place, meta: ObjectMeta) -> RemoteObject {
+        RemoteObject { url: url.into(), place, meta, tail: Mutex::new(Some(Vec::new())) }
     }
 
     /// Returns the length in bytes.
@@ -63,10 +69,21 @@ impl RemoteObject {
     }
 
     /// Returns a number that other objects do not have, nor this one after a change. It is that of the object when it
-    /// was opened: no bytes of another version are read.
-    pub(in crate::data) fn version(&self) -> u128 {
+    /// was opened: no bytes of another version are read. `None` if the server does not say when the object has changed.
+    pub(in crate::data) fn version(&self) -> Option<u128> {
         let ObjectMeta { e_tag, last_modified, size, .. } = &self.meta;
-        XxHash3_128::oneshot(format!("{e_tag:?} {last_modified:?} {size}").as_bytes())
+        let number = || XxHash3_128::oneshot(format!("{e_tag:?} {last_modified:?} {size}").as_bytes());
+        self.has_version().then(number)
+    }
+
+    /// Forgets what was read to open the file. From now on, all bytes come from the server, which compares the version:
+    /// bytes in memory would stay what they are when the object changes.
+    pub(in crate::data) fn forget(&self) {
+        *self.tail() = None;
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the server says when the object has changed.
@@ -84,14 +101,16 @@ impl RemoteObject {
         if at < tail || at == 0 && end == self.len() {
             return self.fetch(dst, at);
         }
-        let bytes = match self.tail.get() {
-            Some(bytes) => bytes,
-            None => {
-                let mut bytes = vec![0; (self.len() - tail) as usize];
-                self.fetch(&mut bytes, tail)?;
-                self.tail.get_or_init(|| bytes)
-            }
+        let mut known = self.tail();
+        let Some(bytes) = &mut *known else {
+            drop(known);
+            return self.fetch(dst, at);
         };
+        if bytes.is_empty() {
+            let mut read = vec![0; (self.len() - tail) as usize];
+            self.fetch(&mut read, tail)?;
+            *bytes = read;
+        }
         dst.copy_from_slice(&bytes[(at - tail) as usize..(end - tail) as usize]);
         Ok(())
     }

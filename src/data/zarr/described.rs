@@ -56,9 +56,9 @@ fn describe(store: &Path, name: &Path) -> StoredArray {
         chunks: vec![],
         shards: None,
         codecs: codecs(&described),
-        bytes: state_of(&folder).map_or(0, |(_, bytes)| bytes),
+        bytes: state_of(&folder).ok().flatten().map_or(0, |(_, bytes)| bytes),
     };
-    if let Ok(array) = opened(&folder) {
+    if let Ok((array, _)) = opened(&folder) {
         let outer = regular(&array);
         let parts = parts(&array);
         stored.dtype = dtype_of(array.data_type()).ok();

@@ -22,7 +22,7 @@ use self::store::{Store, file_in, state_of};
 use super::direct::memory;
 use super::file::{io_error, too_many_open};
 use super::file_layout::FileFormat;
-use super::storage::{error_within, read_error};
+use super::storage::{copy_of, error_within, read_error};
 use super::table_file::names;
 #[cfg(not(feature = "remote"))]
 use super::url::refused;
@@ -33,8 +33,10 @@ use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
+use twox_hash::XxHash3_128;
 use zarrs::array::CodecOptions;
 use zarrs::array::{Array, ArrayBytes, ArrayError, ArrayMetadata, ArrayMetadataV2, ArrayShardedExt, CodecError};
 use zarrs::metadata::v2::ArrayMetadataV2Order;
@@ -63,6 +65,19 @@ pub struct Zarr {
     shape: Vec<u64>,
     is_direct: bool,
     slabs: Slabs<Decoder>,
+    description: Description,
+    /// Why no more rows are read: the array was described in another way when the last run began.
+    refused: Mutex<Option<Error>>,
+    /// Whether nobody could list the chunks when a run asked.
+    is_unlisted: AtomicBool,
+}
+
+/// What an array was described as when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Description {
+    /// The file.
+    name: &'static str,
+    checksum: u128,
 }
 
 /// What a folder holds.
@@ -128,7 +143,7 @@ impl Zarr {
     /// Opens an array of a group, or the array itself if there is no name.
     pub(super) fn of(path: &Path, name: Option<&str>, reading: ReadMode) -> Result<Zarr> {
         let path = place(path, name)?;
-        let array = opened(&path)?;
+        let (array, description) = opened(&path)?;
         let dtype = dtype_of(array.data_type()).map_err(|kind| {
             let problem = format!("has values of {kind}, which are no numbers that a job can read");
             Error::file(&path, problem, "write them as numbers, as in array.astype('f8')")
@@ -147,7 +162,8 @@ impl Zarr {
             apart(|| Ok(CodecOptions::default().with_concurrent_target(1))).map_err(|e| damaged(&path, &e))?;
         let decoder = Decoder { path: path.clone(), array, shards, bytes: grid.chunk_bytes(), options };
         let slabs = Slabs::new(decoder, grid, dtype.size(), window);
-        Ok(Zarr { path, dtype, shape, is_direct: reading == ReadMode::Direct, slabs })
+        let (is_direct, refused, is_unlisted) = (reading == ReadMode::Direct, Mutex::default(), AtomicBool::default());
+        Ok(Zarr { path, dtype, shape, is_direct, slabs, description, refused, is_unlisted })
     }
 
     /// See [`StoredArray::all`].
@@ -172,6 +188,28 @@ impl Zarr {
     /// Returns the size in bytes of the elements.
     pub(super) fn bytes(&self) -> u64 {
         self.slabs.grid.elements() * self.dtype.size() as u64
+    }
+
+    /// Checks that the array is described as it was when it was opened: its chunks mean something else otherwise.
+    fn check(&self) -> Result<()> {
+        match Description::read(&self.path, self.description.name)? {
+            Some((_, now)) if now == self.description => Ok(()),
+            _ => Err(Error::file(&self.path, "changed after it was opened", "do not change a file while it is read")),
+        }
+    }
+}
+
+impl Description {
+    /// Reads a description; `None` if there is no such file.
+    fn read(path: &Path, name: &'static str) -> Result<Option<(Vec<u8>, Description)>> {
+        let text = file_in(path, name).map_err(|error| match error_within(&error) {
+            Some(error) => error,
+            None => io_error(&path.join(name), "cannot be read", "check the path and its permissions", error),
+        })?;
+        Ok(text.map(|text| {
+            let checksum = XxHash3_128::oneshot(&text);
+            (text, Description { name, checksum })
+        }))
     }
 }
 
@@ -248,12 +286,11 @@ fn array_of(group: &Path, name: Option<&str>) -> Result<PathBuf> {
 }
 
 /// Opens an array, whose folder has a description.
-fn opened(path: &Path) -> Result<Array<Store>> {
+fn opened(path: &Path) -> Result<(Array<Store>, Description)> {
     let name = DESCRIPTIONS.into_iter().find(|name| has(path, name)).unwrap_or(DESCRIPTIONS[0]);
-    let text = file_in(path, name).and_then(|text| text.ok_or_else(|| io::ErrorKind::NotFound.into()));
-    let text = text.map_err(|error| match error_within(&error) {
-        Some(error) => error,
-        None => io_error(&path.join(name), "cannot be read", "check the path and its permissions", error),
+    let (text, description) = Description::read(path, name)?.ok_or_else(|| {
+        let gone = io::ErrorKind::NotFound.into();
+        io_error(&path.join(name), "cannot be read", "check the path and its permissions", gone)
     })?;
     let store = Store::of(path).map_err(|error| io_error(path, "has no place", "check the path", error))?;
     let store = Arc::new(store);
@@ -271,7 +308,8 @@ fn opened(path: &Path) -> Result<Array<Store>> {
         };
         Array::new_with_metadata(store, "/", described).map_err(|e| e.to_string())
     };
-    apart(open).map_err(|what| {
+    let array = apart(open);
+    array.map(|array| (array, description)).map_err(|what| {
         let remedy = "write it with the codecs and the types that the guide to formats lists, or write it again";
         Error::file(path, format!("is a Zarr array that cannot be read: {}", one_line(&what)), remedy)
     })
@@ -412,6 +450,9 @@ impl Source for Zarr {
     }
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        if let Some(error) = &*self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(copy_of(error));
+        }
         self.slabs.read(first, dst)
     }
 
@@ -436,11 +477,21 @@ impl Source for Zarr {
         self.slabs.clear();
         self.slabs.chunks.shards.iter().for_each(Shards::clear);
         self.slabs.chunks.array.storage().begin();
-        state_of(&self.path).ok().map(|(state, _)| state)
+        let checked = self.check();
+        let version = checked.is_ok().then_some(self.description.checksum);
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = checked.err();
+        let state = state_of(&self.path).ok().flatten();
+        self.is_unlisted.store(state.is_none(), Ordering::Relaxed);
+        Some(state.map_or(0, |(state, _)| state).wrapping_add(version?))
     }
 
     fn warning(&self) -> Option<String> {
-        let name = self.name();
-        self.is_direct.then(|| format!("{name} is not read with direct I/O, because it is decoded chunk by chunk"))
+        let unlisted = "has chunks that cannot be listed, so a change of them may not be noticed";
+        let notes = [
+            (self.is_direct, "is not read with direct I/O, because it is decoded chunk by chunk"),
+            (self.is_unlisted.load(Ordering::Relaxed), unlisted),
+        ];
+        let notes: Vec<&str> = notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect();
+        (!notes.is_empty()).then(|| format!("{} {}", self.name(), notes.join("; it ")))
     }
 }

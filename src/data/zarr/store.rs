@@ -93,11 +93,12 @@ pub(super) fn names_in(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Returns a number that is another one after a file of a folder has changed, and the bytes of all files.
-pub(super) fn state_of(folder: &Path) -> io::Result<(u128, u64)> {
+/// Returns a number that is another one after a file of a folder has changed, and the bytes of all files; `None` if
+/// nobody can list them.
+pub(super) fn state_of(folder: &Path) -> io::Result<Option<(u128, u64)>> {
     #[cfg(feature = "remote")]
     if is_url(folder) {
         return crate::data::remote::state_of_all(folder).map_err(io::Error::other);
     }
-    folder_state(folder)
+    folder_state(folder).map(Some)
 }
