@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::dtype;
 use crate::error::exception;
+use crate::watch::left_alone;
 
 /// A file to be read: `.npy`, or raw rows of a dtype. Or several: those of a folder or of a pattern. Each job opens
 /// them anew.
@@ -138,14 +139,15 @@ impl File {
         let (shape, field, member, nulls) = (given_shape.clone(), field.clone(), member.clone(), nulls.clone());
         let (dtype, timestamps) = (*dtype, *timestamps);
         let file = NamedFile { dtype, shape, field, member, nulls, timestamps, ..NamedFile::from(&**path) };
-        let open = || match self.read {
+        let (read, is_url) = (self.read, io::is_url(path));
+        let open = move || match read {
             // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
             // file during a run. Only the library can leave this to the compiler.
             Read::Map => unsafe { file.map() },
             Read::With(mode) => file.open(mode),
         };
-        // Other threads of Python run while a server answers.
-        Python::attach(|py| py.detach(open)).map_err(exception)
+        // Other threads of Python run meanwhile. A server may take long to answer.
+        Python::attach(|py| if is_url { left_alone(py, open) } else { Ok(py.detach(open)) })?.map_err(exception)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Waits for a run: notices Ctrl-C, which Python handles on its main thread only, and shows progress.
+//! Waits for a run, or a server: notices Ctrl-C, which Python handles on its main thread only, and shows progress.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -81,6 +81,31 @@ pub(crate) fn watched<R: Send>(
         show.map_or(Ok(()), |show| shown(show, done))?;
         returned.map_err(|panic| resume_unwind(panic))
     })
+}
+
+/// Calls `call`, which may wait for a server, on another thread without the interpreter's lock. If a signal handler
+/// raises, the exception is returned at once, and the thread ends when the server has answered.
+pub(crate) fn left_alone<R: Send + 'static>(py: Python<'_>, call: impl FnOnce() -> R + Send + 'static) -> PyResult<R> {
+    let shared = Arc::new((Mutex::new(None), Condvar::new()));
+    let own = shared.clone();
+    let run = move || {
+        let returned = catch_unwind(AssertUnwindSafe(call));
+        *own.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
+        own.1.notify_one();
+    };
+    let started = thread::Builder::new().name("overshot-open".into()).spawn(run);
+    started.map_err(|error| PyRuntimeError::new_err(format!("no thread can be started: {error}")))?;
+    let wait = || {
+        let result = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = shared.1.wait_timeout_while(result, INTERVAL, |result| result.is_none());
+        waiting.unwrap_or_else(PoisonError::into_inner).0.take()
+    };
+    loop {
+        if let Some(returned) = py.detach(wait) {
+            return returned.map_err(|panic| resume_unwind(panic));
+        }
+        py.check_signals()?;
+    }
 }
 
 /// Calls `show`, unless nothing is finished yet: before, the number of rows is not known.

@@ -2,8 +2,11 @@
 
 import functools
 import http.server
+import multiprocessing
+import os
 import pickle
 import re
+import signal
 import threading
 
 import numpy as np
@@ -28,6 +31,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(body[first : last + 1])
 
     def do_HEAD(self):
+        if "silent" in self.path:
+            # The test waits for the answer now.
+            os.kill(os.getpid(), signal.SIGINT)
+            return self.server.has_ended.wait()
         path = self.server.folder / self.path.lstrip("/")
         if not path.is_file():
             return self.send_error(404)
@@ -46,8 +53,10 @@ def url(tmp_path):
         ("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path))
     ) as server:
         server.folder = tmp_path
+        server.has_ended = threading.Event()
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
+        server.has_ended.set()
         server.shutdown()
 
 
@@ -67,3 +76,27 @@ def test_what_is_not_there_is_an_error_with_the_url(url):
         ov.open(f"{url}/none.npy")
     with pytest.raises(OSError, match="is a URL, and outputs are files"):
         ov.evaluate("y = x", x=np.zeros(3), out={"y": f"{url}/y.npy"})
+
+
+def _sum(queue, url):
+    queue.put(float(ov.evaluate("sum(x)", x=url, device="cpu")))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_a_process_that_is_forked_has_connections_of_its_own(tmp_path, url):
+    x = np.arange(1000.0)
+    np.save(tmp_path / "x.npy", x)
+    assert ov.evaluate("sum(x)", x=f"{url}/x.npy", device="cpu") == x.sum()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_sum, args=(queue, f"{url}/x.npy"))
+    child.start()
+    assert queue.get(timeout=300) == x.sum()
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_a_server_that_never_answers_is_left_by_an_interrupt(url):
+    with pytest.raises(KeyboardInterrupt):
+        ov.open(f"{url}/silent.npy")

@@ -68,6 +68,21 @@ impl Dataset {
         }
     }
 
+    /// Forgets what was read before it is needed: other files are read now.
+    pub(super) fn forget(&self) {
+        match self {
+            Dataset::Npy(npy) => npy.forget(),
+            Dataset::Raw(raw) => raw.rows.forget(),
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => column.forget(),
+            // Nothing is left of row groups and chunks that have been read.
+            #[cfg(feature = "parquet")]
+            Dataset::Parquet(_) => {}
+            #[cfg(feature = "zarr")]
+            Dataset::Zarr(_) => {}
+        }
+    }
+
     /// Returns the size in bytes of the part of the file that is read.
     pub(super) fn bytes(&self) -> u64 {
         match self {

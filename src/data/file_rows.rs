@@ -260,6 +260,11 @@ impl FileRows {
         if self.order.is_some() { 0 } else { self.bytes.memory() }
     }
 
+    /// Forgets what was read before it is needed.
+    pub(super) fn forget(&self) {
+        self.bytes.forget();
+    }
+
     /// See [`Source::version`](super::Source::version).
     pub(super) fn version(&self) -> Option<u128> {
         self.bytes.version()

@@ -4,8 +4,10 @@ use super::dataset::Dataset;
 use super::sink::rows_of;
 use super::{Bounds, Dtype, Memory, Source};
 use crate::error::{ColumnError, Error, JobError, Result};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 use twox_hash::XxHash3_128;
 
@@ -22,6 +24,10 @@ pub(super) struct Files {
     rows: u64,
     shape: Option<Vec<u64>>,
     grains: Vec<u64>,
+    /// The numbers of the files that were read last. Others keep nothing in memory.
+    recent: Mutex<VecDeque<usize>>,
+    /// The most of them: a core reads one at a time, and one more may have been read just now.
+    most_recent: usize,
 }
 
 impl Files {
@@ -51,17 +57,37 @@ impl Files {
             grains.extend(source.grains().iter().map(|first| start + first));
             files.push((start, part.among(bytes)));
         }
-        Ok(Files { name: name.into(), files, dtype, rows, shape, grains })
+        let most_recent = available_parallelism().map_or(1, usize::from) + 1;
+        Ok(Files { name: name.into(), files, dtype, rows, shape, grains, recent: Mutex::default(), most_recent })
     }
 
-    /// Returns the files that have some of these rows: each with the range of its own rows.
-    fn parts(&self, rows: Range<u64>) -> impl Iterator<Item = (&dyn Source, Range<u64>)> {
+    /// Returns the numbers of the files that have some of these rows: each with the range of its own rows.
+    fn parts(&self, rows: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let next = self.files.partition_point(|(first, file)| first + file.source().rows() <= rows.start);
-        self.files[next..].iter().map_while(move |(first, file)| {
-            let file = file.source();
-            let own = rows.start.max(*first) - first..rows.end.min(first + file.rows()).saturating_sub(*first);
-            (*first < rows.end).then_some((file, own))
+        self.files[next..].iter().enumerate().map_while(move |(k, (first, file))| {
+            let end = first + file.source().rows();
+            let own = rows.start.max(*first) - first..rows.end.min(end).saturating_sub(*first);
+            (*first < rows.end).then_some((next + k, own))
         })
+    }
+
+    fn source(&self, file: usize) -> &dyn Source {
+        self.files[file].1.source()
+    }
+
+    /// Notes that a file is read. What another one keeps in memory goes, if it was not read for the longest time.
+    fn touch(&self, file: usize) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.back() == Some(&file) {
+            return;
+        }
+        recent.retain(|other| *other != file);
+        recent.push_back(file);
+        let gone = if recent.len() > self.most_recent { recent.pop_front() } else { None };
+        drop(recent);
+        if let Some(gone) = gone {
+            self.files[gone].1.forget();
+        }
     }
 
     fn sources(&self) -> impl Iterator<Item = &dyn Source> {
@@ -129,7 +155,10 @@ impl Source for Files {
         let mut rest = dst;
         for (file, rows) in self.parts(wanted) {
             let (piece, after) = rest.split_at_mut((rows.end - rows.start) as usize * size);
-            file.read(rows.start, piece)?;
+            self.touch(file);
+            self.source(file).read(rows.start, piece)?;
+            // Others may have been read meanwhile.
+            self.touch(file);
             rest = after;
         }
         Ok(())
@@ -149,7 +178,7 @@ impl Source for Files {
 
     fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
         let (file, own) = self.parts(first..first.checked_add(rows)?).next()?;
-        if own.end - own.start == rows { file.piece(own.start, rows) } else { None }
+        if own.end - own.start == rows { self.source(file).piece(own.start, rows) } else { None }
     }
 
     fn grains(&self) -> &[u64] {
@@ -162,7 +191,7 @@ impl Source for Files {
 
     fn is_cached(&self, first: u64, rows: u64) -> bool {
         let mut parts = self.parts(first..first.saturating_add(rows));
-        parts.all(|(file, rows)| file.is_cached(rows.start, rows.end - rows.start))
+        parts.all(|(file, rows)| self.source(file).is_cached(rows.start, rows.end - rows.start))
     }
 
     fn decodes(&self) -> bool {
@@ -172,9 +201,7 @@ impl Source for Files {
     fn decode_memory(&self) -> u64 {
         let mut each: Vec<u64> = self.sources().map(Source::decode_memory).collect();
         each.sort_unstable();
-        // A core reads one file at a time, and what a file keeps goes when it has been read.
-        let cores = available_parallelism().map_or(1, usize::from);
-        each.iter().rev().take(cores + 1).fold(0, |sum, own| sum.saturating_add(*own))
+        each.iter().rev().take(self.most_recent).fold(0, |sum, own| sum.saturating_add(*own))
     }
 
     fn bounds(&self) -> Result<Vec<Bounds>> {

@@ -143,7 +143,7 @@ pub(super) fn error_within(error: &(dyn std::error::Error + 'static)) -> Option<
 }
 
 /// Returns an error once more, for another reader.
-#[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]
+#[cfg(any(feature = "arrow", feature = "parquet", feature = "remote", feature = "zarr"))]
 pub(super) fn copy_of(error: &Error) -> Error {
     match error {
         Error::File { path, problem, remedy, cause } => {

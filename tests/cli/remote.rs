@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("URLs: arrays of a store in S3 are inputs", stores),
     ("URLs: info shows what is at a URL", info),
     ("URLs: what a server does wrong is an error", faults),
+    ("URLs: a request is sent again so often, and no more", sent_again),
     ("URLs: an array that changes is an error", changed),
     ("URLs: chunks that nobody may list are noted", unlisted),
     ("URLs: those that cannot be read are said", refused),
@@ -225,6 +226,28 @@ fn faults(device: &str) -> Outcome {
             fs::read(place.path("y.npy")).unwrap()[128..] == fs::read(place.path("x.npy")).unwrap()[128..],
             "{fault:?}"
         );
+    }
+    RAN
+}
+
+fn sent_again(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let server = served(&place);
+    let always = usize::MAX;
+    let faults = [Fault::Status(503, always), Fault::Cut(10, always), Fault::Short(10), Fault::Long(10)];
+    for (says, fault) in [Says::TagAndTime, Says::Time].into_iter().flat_map(|says| faults.map(|fault| (says, fault))) {
+        server.says(says);
+        server.set(fault);
+        server.requests();
+        let x = format!("x={}:f32", server.url("b/x.f32"));
+        let mut command = command(&place, &server, &["run", "--device", device, "sum(x)", &x]);
+        let done = done(command.env("OVERSHOT_RETRIES", "2").output().unwrap());
+        assert_eq!(done.code, Some(1), "{fault:?}: {done:?}");
+        // The length is asked for first, which only the first fault hinders.
+        let wanted = if matches!(fault, Fault::Status(..)) { "HEAD" } else { "GET" };
+        let requests = server.requests();
+        let count = requests.iter().filter(|request| request.method == wanted).count();
+        assert_eq!(count, 3, "{says:?} {fault:?}: {requests:?}");
     }
     RAN
 }

@@ -1,6 +1,7 @@
 //! What servers do wrong: it is made up for, or an error, and never a wrong row.
 
-use super::server::{Fault, Server};
+use super::formats::array;
+use super::server::{Fault, Says, Server};
 use super::{npy, rows, rows_in};
 use overshot::io;
 
@@ -54,5 +55,66 @@ fn what_is_an_error() {
             let error = rows_in(&x, pieces).map(|own| own == local).unwrap_err().to_string();
             assert!(error.starts_with(&url) && error.contains(words), "{fault:?}: {error}");
         }
+    }
+}
+
+/// Returns the ranges that were asked for.
+fn ranges(server: &Server) -> Vec<(u64, u64)> {
+    server.requests().iter().filter_map(|request| request.range).collect()
+}
+
+#[test]
+fn what_has_arrived_is_not_asked_for_again() {
+    let (server, local) = served();
+    for says in [Says::TagAndTime, Says::Time] {
+        server.says(says);
+        let x = io::open(server.url("b/x.npy"), None).unwrap();
+        server.requests();
+        server.set(Fault::Cut(100_000, 3));
+        let mut bytes = vec![0; 4_000_000];
+        x.source().read(0, &mut bytes).unwrap();
+        assert!(bytes == local[..4_000_000]);
+        let last = 128 + 4_000_000 - 1;
+        let expected: Vec<_> = (0..4).map(|time| (128 + time * 100_000, last)).collect();
+        assert_eq!(ranges(&server), expected, "{says:?}");
+    }
+}
+
+/// Threads that wait for a block have the error that it has, and do not ask again.
+#[test]
+fn a_block_that_cannot_be_read_is_asked_for_once() {
+    let (server, local) = served();
+    let x = io::open(server.url("b/x.npy"), None).unwrap();
+    let source = x.source();
+    let mut bytes = vec![0; 8000];
+    source.read(0, &mut bytes).unwrap();
+    server.set(Fault::Status(403, usize::MAX));
+    server.requests();
+    let errors: Vec<String> =
+        (1..4).map(|time| source.read(time * 1000, &mut bytes.clone()).unwrap_err().to_string()).collect();
+    assert!(errors.iter().all(|error| *error == errors[0] && error.contains("credentials")), "{errors:?}");
+    let asked = ranges(&server);
+    assert_eq!(asked.iter().filter(|(first, _)| *first == 0).count(), 1, "{asked:?}");
+    // A run begins.
+    server.set(Fault::None);
+    source.version();
+    source.read(1000, &mut bytes).unwrap();
+    assert!(bytes == local[8000..16_000]);
+}
+
+/// Chunks are asked for as a whole.
+#[test]
+fn objects_that_are_read_as_a_whole_are_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    array(dir.path(), false);
+    let server = Server::start();
+    server.put_path("b/t", dir.path());
+    let local = rows(&io::open(dir.path(), None).unwrap()).unwrap();
+    for says in [Says::TagAndTime, Says::Time] {
+        server.says(says);
+        server.set(Fault::Cut(100, 2));
+        let t = io::open(server.url("b/t"), None).unwrap();
+        server.set(Fault::Cut(100, 2));
+        assert!(rows(&t).unwrap() == local, "{says:?}");
     }
 }

@@ -14,6 +14,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::json;
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 /// Compares an input by its URL with that of the file. Returns the number of requests.
@@ -280,4 +281,46 @@ fn zarr_arrays() {
     let job = Job::eval("max(t)").unwrap().input("t", t);
     let report = Engine::builder().build().unwrap().run(job).unwrap();
     assert_eq!(report.value("max(t)").unwrap().map(|max| max.as_f64()), Some(5999.0));
+}
+
+/// Files of a pattern are read one after the other. Those that have been read keep nothing in memory, so they are asked
+/// for again. The list of a pattern is that of S3, whose variables are those of a process of its own.
+#[test]
+fn files_that_have_been_read_keep_nothing() {
+    const CHILD: &str = "FILES_OF_TEST";
+    const ROWS: u64 = 150_000;
+    let read = |x: &Input<'_>, first: u64| {
+        let mut bytes = vec![0; 400_000];
+        x.source().read(first, &mut bytes).unwrap();
+        assert!(
+            bytes.as_chunks().0.iter().zip(first % ROWS..).all(|(own, row)| f64::from_le_bytes(*own) == row as f64)
+        );
+    };
+    if let Some(files) = std::env::var(CHILD).ok().and_then(|files| files.parse::<u64>().ok()) {
+        let x = io::open("s3://b/x-*.npy", None).unwrap();
+        assert_eq!(x.source().rows(), files * ROWS);
+        for first in (0..files * ROWS).step_by(50_000).chain((0..ROWS).step_by(50_000)) {
+            read(&x, first);
+        }
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    npy(&dir.path().join("x.npy"), ROWS);
+    let server = Server::start();
+    let files = std::thread::available_parallelism().unwrap().get() + 2;
+    for file in 0..files {
+        server.put_path(&format!("b/x-{file}.npy"), &dir.path().join("x.npy"));
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "formats::files_that_have_been_read_keep_nothing"]).env(CHILD, files.to_string());
+    child.env("AWS_ENDPOINT", server.endpoint()).env("AWS_ALLOW_HTTP", "true").env("AWS_REGION", "us-east-1");
+    child.env("AWS_ACCESS_KEY_ID", "user").env("AWS_SECRET_ACCESS_KEY", "secret");
+    let done = child.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    let requests = server.requests();
+    let bodies = |file: usize| {
+        let is_one = |name: &str| name == format!("b/x-{file}.npy");
+        requests.iter().filter(|request| request.method == "GET" && is_one(&request.name)).count()
+    };
+    assert_eq!((bodies(0), bodies(1)), (5, 3), "the header, and twice or once the first rows and a block");
 }

@@ -246,6 +246,13 @@ impl Arrow {
         Arrow { rows, ..self }
     }
 
+    /// See [`FileRows::forget`].
+    pub(super) fn forget(&self) {
+        if let Rows::Stored(rows) = &self.rows {
+            rows.forget();
+        }
+    }
+
     /// Returns the size in bytes of the column in the file.
     pub(super) fn bytes(&self) -> u64 {
         match &self.rows {

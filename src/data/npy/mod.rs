@@ -171,6 +171,11 @@ impl Npy {
         self.rows.bytes()
     }
 
+    /// See [`FileRows::forget`].
+    pub(super) fn forget(&self) {
+        self.rows.forget();
+    }
+
     /// Reads the rows as some of a dataset of this many bytes, which may be too large for the page cache.
     pub(super) fn among(self, bytes: u64) -> Npy {
         Npy { rows: self.rows.among(bytes), ..self }

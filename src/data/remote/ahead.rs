@@ -3,6 +3,7 @@
 
 use super::read::RemoteObject;
 use super::runtime::start;
+use crate::data::storage::copy_of;
 use crate::error::{Error, Result};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -49,6 +50,7 @@ enum Block {
     Coming,
     /// The bytes, and the number of their last use.
     There(Arc<Vec<u8>>, u64),
+    /// All that was tried is in vain: nobody asks again before all is forgotten.
     Failed(Error),
 }
 
@@ -130,11 +132,7 @@ impl Ahead {
                     state.forget(self.most);
                     return Ok(bytes);
                 }
-                Some(Block::Failed(_)) => {
-                    if let Some(Block::Failed(error)) = state.blocks.remove(&number) {
-                        return Err(error);
-                    }
-                }
+                Some(Block::Failed(error)) => return Err(copy_of(error)),
                 Some(Block::Coming) => {
                     state = self.shared.came.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
@@ -148,10 +146,11 @@ impl Ahead {
         let at = number * BLOCK;
         let mut bytes = vec![0; BLOCK.min(object.len() - at) as usize];
         let asked = start(async move {
+            let panicked = object.broken(at, bytes.len(), "a request stopped with a panic".into());
             // Not before: the caller, who has the lock, drops a future that does not start.
-            let mut coming = Coming { shared, number, cleared, block: None };
+            let mut coming = Coming { shared, number, cleared, block: Block::Failed(panicked) };
             let done = object.piece(&mut bytes, at).await;
-            coming.block = Some(done.map_or_else(Block::Failed, |()| Block::There(Arc::new(bytes), 0)));
+            coming.block = done.map_or_else(Block::Failed, |()| Block::There(Arc::new(bytes), 0));
         });
         asked.map_err(|error| self.object.no_thread(at, error))
     }
@@ -162,26 +161,19 @@ struct Coming {
     shared: Arc<Shared>,
     number: u64,
     cleared: u64,
-    block: Option<Block>,
+    block: Block,
 }
 
 impl Drop for Coming {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.cleared == self.cleared {
-            match self.block.take() {
-                Some(Block::There(bytes, _)) => {
-                    let now = state.uses;
-                    state.blocks.insert(self.number, Block::There(bytes, now));
-                }
-                Some(block) => {
-                    state.blocks.insert(self.number, block);
-                }
-                // It stopped with a panic. Who needs the block asks again.
-                None => {
-                    state.blocks.remove(&self.number);
-                }
-            }
+            let now = state.uses;
+            let block = match std::mem::replace(&mut self.block, Block::Coming) {
+                Block::There(bytes, _) => Block::There(bytes, now),
+                other => other,
+            };
+            state.blocks.insert(self.number, block);
         }
         drop(state);
         self.shared.came.notify_all();

@@ -1,6 +1,6 @@
 //! What a URL leads to: a store, and the name of an object there.
 
-use super::runtime::wait_for;
+use super::runtime::{OfProcess, wait_for};
 use crate::data::url::{check, scheme};
 use crate::error::{Error, Result};
 use object_store::aws::AmazonS3Builder;
@@ -11,6 +11,7 @@ use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, Error as StoreError, ObjectStore, RetryConfig};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::env;
 use std::io;
 use std::path::Path;
@@ -22,7 +23,7 @@ const RETRIES: usize = 8;
 
 /// The stores of this process, each with its connections: by what a URL has in front of the object's name, and by the
 /// variables of the environment that matter to stores.
-static STORES: Mutex<Option<HashMap<String, Arc<dyn ObjectStore>>>> = Mutex::new(None);
+static STORES: OfProcess<Mutex<HashMap<String, Arc<dyn ObjectStore>>>> = OfProcess::new();
 
 /// An object of a store, or the names of several ones.
 #[derive(Clone, Debug)]
@@ -81,15 +82,16 @@ fn store(url: &Path, base: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
         .collect();
     variables.sort();
     let name = format!("{base} {variables:?}");
-    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-    let stores = stores.get_or_insert_default();
+    let Ok(stores) = STORES.get(|| Ok::<_, Infallible>(Mutex::default()));
+    let mut stores = stores.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(store) = stores.get(&name) {
         return Ok(store.clone());
     }
     let retry = RetryConfig {
         backoff: BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() },
         max_retries: retries(),
-        ..RetryConfig::default()
+        // So long that the number of retries is the limit.
+        retry_timeout: Duration::from_secs(3600),
     };
     let scheme = scheme(url).unwrap_or_default().to_ascii_lowercase();
     let store: Arc<dyn ObjectStore> = match &*scheme {

@@ -1,7 +1,7 @@
 //! Reads ranges of an object: in pieces, several at a time, each until all of its bytes are there.
 
 use super::place::{Place, request, retries, store_error, text_of, thread_error};
-use super::runtime::wait_for;
+use super::runtime::{pause, permit, wait_for};
 use crate::error::{Error, Result};
 use futures_util::{TryStreamExt, future};
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -9,18 +9,15 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::Semaphore;
 use twox_hash::XxHash3_128;
 
 /// The most bytes of one request. Several requests at a time are faster than one.
 const PIECE: usize = 8 << 20;
-/// The most requests at a time of the whole process: each has a connection, with its buffers.
-const AT_ONCE: usize = 64;
 /// The end of an object is read once while a file is opened: formats describe files there, in small pieces.
 const TAIL: u64 = 128 << 10;
 
-static REQUESTS: Semaphore = Semaphore::const_new(AT_ONCE);
+/// What a server is said to have done.
+const MORE: &str = "the server sent more bytes than it was asked for";
 
 /// An object that is read as it was when it was opened. If it changes, reads are errors.
 pub(in crate::data) struct RemoteObject {
@@ -39,6 +36,8 @@ enum Failure {
     Final(object_store::Error),
     /// The bytes ended, or stopped to come.
     Broken(String),
+    /// As before, and the crate has asked for the rest as often as it may.
+    GivenUp(String),
     /// More bytes came than were asked for, so that none of them can be trusted.
     TooMany,
 }
@@ -124,6 +123,13 @@ impl RemoteObject {
         }
     }
 
+    /// Returns the error for bytes that did not come as they should.
+    pub(super) fn broken(&self, at: u64, len: usize, what: String) -> Error {
+        let remedy = "check the network and the server, or copy the data to a disk first".into();
+        let (problem, cause) = (unread(at, len), Some(io::Error::other(what)));
+        Error::File { path: self.url.clone(), problem, remedy, cause }
+    }
+
     /// Returns the error for bytes that no thread can wait for.
     pub(super) fn no_thread(&self, at: u64, error: io::Error) -> Error {
         thread_error(&self.url, unread(at, 0), error)
@@ -134,6 +140,7 @@ impl RemoteObject {
         let (mut done, mut tries) = (0, 0);
         loop {
             let before = done;
+            let mut is_last = tries == retries();
             let what = match self.attempt(dst, at, &mut done).await {
                 Ok(()) => return Ok(()),
                 Err(Failure::Changed) => {
@@ -142,37 +149,34 @@ impl RemoteObject {
                 }
                 Err(Failure::Final(error)) => return Err(store_error(&self.url, unread(at, dst.len()), &error)),
                 Err(Failure::Broken(what)) => what,
+                Err(Failure::GivenUp(what)) => {
+                    is_last = true;
+                    what
+                }
                 Err(Failure::TooMany) => {
                     done = before;
-                    "the server sent more bytes than it was asked for".into()
+                    MORE.into()
                 }
             };
-            if tries == retries() {
-                let remedy = "check the network and the server, or copy the data to a disk first".into();
-                let (problem, cause) = (unread(at, dst.len()), Some(io::Error::other(what)));
-                return Err(Error::File { path: self.url.clone(), problem, remedy, cause });
+            if is_last {
+                return Err(self.broken(at, dst.len(), what));
             }
-            // The crate waits in the same way before it sends a request again.
-            tokio::time::sleep(Duration::from_millis(100 << tries.min(5))).await;
+            pause(tries).await;
             tries += 1;
         }
     }
 
     /// Fills `dst` from `done` on, which is then where the bytes ended.
     async fn attempt(&self, dst: &mut [u8], at: u64, done: &mut usize) -> std::result::Result<(), Failure> {
-        let Ok(_permit) = REQUESTS.acquire().await else {
-            return Err(Failure::Broken("no request may be sent".into()));
-        };
+        let _permit = permit().await;
         let options = GetOptions {
             range: Some((at + *done as u64..at + dst.len() as u64).into()),
             // A weak tag never matches here. It is compared below.
             if_match: self.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/")),
             ..GetOptions::default()
         };
-        let answer = self.place.store.get_opts(&self.place.key, options).await.map_err(|error| match error {
-            object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => Failure::Changed,
-            error => Failure::Final(error),
-        })?;
+        let answer = self.place.store.get_opts(&self.place.key, options).await;
+        let answer = answer.map_err(|error| if is_gone(&error) { Failure::Changed } else { Failure::Final(error) })?;
         let ObjectMeta { e_tag, last_modified, size, .. } = &answer.meta;
         if (e_tag, last_modified, size) != (&self.meta.e_tag, &self.meta.last_modified, &self.meta.size) {
             return Err(Failure::Changed);
@@ -187,12 +191,30 @@ impl RemoteObject {
                 }
                 Ok(None) if *done == dst.len() => return Ok(()),
                 Ok(None) => return Err(Failure::Broken("the server sent fewer bytes than it was asked for".into())),
+                // The crate asks for the rest again if the object has a tag.
+                Err(error) if self.meta.e_tag.is_some() => {
+                    let is_all = *done == dst.len();
+                    return Err(match is_gone(&error) {
+                        true => Failure::Changed,
+                        false => Failure::GivenUp(if is_all { MORE.into() } else { text_of(&error) }),
+                    });
+                }
                 // It has said that there are more.
                 Err(_) if *done == dst.len() => return Err(Failure::TooMany),
                 Err(error) => return Err(Failure::Broken(text_of(&error))),
             }
         }
     }
+}
+
+/// Returns whether an error of a store, or one that it has as a cause, says that the object is another one or gone.
+fn is_gone(error: &(dyn std::error::Error + 'static)) -> bool {
+    use object_store::Error as StoreError;
+    let is_one = matches!(
+        error.downcast_ref::<StoreError>(),
+        Some(StoreError::Precondition { .. } | StoreError::NotFound { .. })
+    );
+    is_one || error.source().is_some_and(is_gone)
 }
 
 fn unread(at: u64, len: usize) -> String {
