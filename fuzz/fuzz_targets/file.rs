@@ -84,7 +84,7 @@ fn check(folder: &Path, good: &Good, damage: &Damage) {
     if let Ok(Some(table)) = TableFile::open(&path) {
         names.extend(table.columns.into_iter().map(|column| Some(column.name)));
     }
-    if let Some(arrays) = StoredArray::all(&path) {
+    if let Ok(Some(arrays)) = StoredArray::all(&path) {
         names.extend(arrays.into_iter().map(|array| Some(array.name)));
     }
     for name in names {

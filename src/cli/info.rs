@@ -103,10 +103,14 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     {
         return Ok(info.with_table(table));
     }
-    let stored = if file.is_raw { None } else { StoredArray::all(first) };
+    let stored = if file.is_raw { Ok(None) } else { StoredArray::all(first) };
+    let stored = match stored {
+        Ok(stored) => stored,
+        Err(error) => return Ok(Info { problem: Some(problem_of(error, &file.path)), ..info }),
+    };
     if let Some(arrays) = stored {
         let is_one = matches!(&arrays[..], [only] if only.name.is_empty());
-        let others = paths.iter().skip(1).flat_map(StoredArray::all).flatten();
+        let others = paths.iter().skip(1).filter_map(|path| StoredArray::all(path).ok().flatten()).flatten();
         let bytes = arrays.iter().cloned().chain(others).fold(0u64, |sum, array| sum.saturating_add(array.bytes));
         info = Info { file_bytes: Some(bytes), ..info.with_arrays(arrays.iter().map(Stored::of).collect()) };
         // Several stores are one input if each has one array.

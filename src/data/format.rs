@@ -340,7 +340,7 @@ impl NamedFile {
             return raw(Opened::new(path)?, dtype);
         }
         #[cfg(feature = "zarr")]
-        if Zarr::is_at(path) {
+        if Zarr::is_found(path)? {
             if let Some(member) = member {
                 let problem = format!("is a Zarr store and no archive, so that it has no member '{member}'");
                 return Err(Error::file(path, problem, "name an array by its path, or as a field"));

@@ -3,6 +3,7 @@
 use super::Dtype;
 #[cfg(feature = "zarr")]
 use super::Zarr;
+use crate::error::Result;
 use std::path::Path;
 
 /// An array of a store: what is in it, without its values.
@@ -34,15 +35,19 @@ impl StoredArray {
     /// that cannot be read has no dtype.
     ///
     /// ```no_run
-    /// for array in overshot::io::StoredArray::all("era5.zarr").unwrap_or_default() {
+    /// for array in overshot::io::StoredArray::all("era5.zarr")?.unwrap_or_default() {
     ///     println!("{}: {:?} in chunks of {:?}", array.name, array.shape, array.chunks);
     /// }
+    /// # Ok::<(), overshot::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// Returns an error if a server cannot say what is there.
     #[cfg_attr(not(feature = "zarr"), allow(unused_variables, reason = "there is no such format"))]
-    pub fn all(path: impl AsRef<Path>) -> Option<Vec<StoredArray>> {
+    pub fn all(path: impl AsRef<Path>) -> Result<Option<Vec<StoredArray>>> {
         #[cfg(feature = "zarr")]
         return Zarr::described(path.as_ref());
         #[cfg(not(feature = "zarr"))]
-        None
+        Ok(None)
     }
 }

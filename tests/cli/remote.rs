@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("URLs: folders and patterns of S3 are one input", several),
     ("URLs: folders with keys in S3 are one input", partitions),
     ("URLs: arrays of a store in S3 are inputs", stores),
+    ("URLs: names without an ending are looked up", names_without_ending),
     ("URLs: info shows what is at a URL", info),
     ("URLs: what a server does wrong is an error", faults),
     ("URLs: a request is sent again so often, and no more", sent_again),
@@ -72,7 +73,15 @@ fn several(device: &str) -> Outcome {
     server.put("b/in/.hidden.u8", [99]);
     server.put("b/in/deeper/part-1.u8", [99]);
     server.put("b/odd/[1] 50%.u8", [5]);
-    for (x, count) in [("s3://b/in/part-*.u8:u8", 22), ("s3://b/i?/part-[1-3].u8:u8", 6), ("s3://b/odd/:u8", 1)] {
+    server.put("b/odder/[1]*1.u8", [5]);
+    server.put("b/odder/[1]+1.u8", [6]);
+    for (x, count) in [
+        ("s3://b/in/part-*.u8:u8", 22),
+        ("s3://b/i?/part-[1-3].u8:u8", 6),
+        ("s3://b/odd/:u8", 1),
+        ("s3://b/o[d]d/%5b1]%2050%25*.u8:u8", 1),
+        ("s3://b/odder/%5B1]%2A?.u8:u8", 1),
+    ] {
         let x = format!("x={x}");
         let run = ["run", "--quiet", "--device", device, "count(x > 0), sum(x * i)", &x];
         let done = overshot(&place, &server, &run);
@@ -161,6 +170,42 @@ fn stores(device: &str) -> Outcome {
     }
     let done = overshot(&place, &server, &["run", "--device", device, "sum(s)", "s=s3://b/s.zarr"]);
     done.is_error(1, &["s3://b/s.zarr: is a Zarr group with the arrays deeper/p, t", "as in s3://b/s.zarr/deeper/p"]);
+    // Who may not list the store reads arrays by their names.
+    for args in [["run", "--device", device, "sum(s)", "s=s3://b/s.zarr"].as_slice(), &["info", "s3://b/s.zarr"]] {
+        server.set(Fault::NoList(0));
+        let done = overshot(&place, &server, args);
+        let text = format!("{}{}", done.stdout, done.stderr);
+        assert!(done.code == Some(1) && text.contains("credentials in the environment"), "{done:?}");
+    }
+    let done = overshot(&place, &server, &["run", "--device", device, "sum(s.t)", "s=s3://b/s.zarr"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    RAN
+}
+
+/// Names without an ending may be those of stores.
+fn names_without_ending(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let server = Server::start();
+    server.put("b/x", [3; 10]);
+    let newer = r#"{"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|u1", "fill_value": 7, "order": "C","#;
+    server.put("b/t/.zarray", format!(r#"{newer} "compressor": null, "filters": null}}"#));
+    server.put("b/t/0", [5, 5, 5, 6]);
+    for fault in [Fault::None, Fault::Hidden, Fault::Page] {
+        server.set(fault);
+        for (name, sum) in [("x:u8", 30), ("t", 21)] {
+            let x = format!("x={}", server.url(&format!("b/{name}")));
+            let done = overshot(&place, &server, &["run", "--quiet", "--device", device, "sum(x)", &x]);
+            assert_eq!((done.code, done.stdout), (Some(0), format!("sum(x) = {sum}\n")), "{fault:?}: {}", done.stderr);
+        }
+    }
+    // One answer is enough to know that there is none: once when the name may be one of several, and once to open it.
+    server.set(Fault::Status(500, usize::MAX));
+    server.requests();
+    let x = format!("x={}:u8", server.url("b/x"));
+    let mut command = command(&place, &server, &["run", "--device", device, "sum(x)", &x]);
+    let done = done(command.env("OVERSHOT_RETRIES", "0").output().unwrap());
+    done.is_error(1, &["b/x: cannot be opened", "500"]);
+    assert_eq!(server.requests().len(), 2);
     RAN
 }
 
@@ -196,7 +241,7 @@ fn faults(device: &str) -> Outcome {
         (Fault::Long(10), "more bytes than it was asked for"),
         (Fault::Stalled(10), "more bytes than it was asked for"),
         (Fault::OtherRange, "Requested"),
-        (Fault::WholeObject, "non-partial response"),
+        (Fault::WholeObject, "copy the data to a disk first: the server does not send parts of files"),
         (Fault::Changed(2), "changed while it was read"),
     ] {
         server.set(fault);
@@ -290,16 +335,19 @@ fn unlisted(device: &str) -> Outcome {
 fn refused(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     let server = served(&place);
-    let web = format!("x={}?version=1", server.url("b/x.npy"));
+    let web = format!("x={}?signature=secret", server.url("b/x.npy"));
+    let user = format!("x={}", web.replace("http://", "http://user:secret@").trim_start_matches("x="));
     for (args, words) in [
         (["y = x", "x=s3://b/x.npy", "y=s3://b/y.npy"], "s3://b/y.npy: is a URL, and outputs are files"),
         (["y = x", "x=ftp://b/x.npy", "y=y.npy"], "ftp://b/x.npy: is a URL of another kind"),
         (["y = x", "x=s3://b/none.npy", "y=y.npy"], "check the URL; that of a folder ends with '/'"),
-        (["y = x", &web, "y=y.npy"], "has a query, which is not sent to the server"),
+        (["y = x", &web, "y=y.npy"], "b/x.npy: has a query, which is not sent to the server"),
+        (["y = x", &user, "y=y.npy"], "b/x.npy: has a user's name, which is not sent to the server"),
         (["y = x", "x=s3://b//x.npy", "y=y.npy"], "is no URL of an object"),
     ] {
         let done = overshot(&place, &server, &[&["run", "--device", device], &args[..]].concat());
         assert!(done.code != Some(0) && done.stderr.contains(words), "{words}: {done:?}");
+        assert!(!done.stderr.contains("secret"), "{done:?}");
         assert!(!place.path("y.npy").exists());
     }
     RAN

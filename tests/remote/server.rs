@@ -40,6 +40,10 @@ pub enum Fault {
     ChangedTime(usize),
     /// Has tags that are weak.
     WeakTags,
+    /// Says that what is not there may not be read, as stores do that may not be listed.
+    Hidden,
+    /// Has a page for every name.
+    Page,
     /// Lists its objects so often, and then refuses to.
     NoList(usize),
     /// Never answers.
@@ -202,7 +206,14 @@ impl Server {
         }
         let (object, version, says) = (state.objects.get(&request.name).cloned(), state.version, state.says);
         drop(state);
-        let Some(object) = object else { return plain(to, 404, "no such object", &request.method).map(|()| true) };
+        let Some(object) = object else {
+            let (status, text) = match fault {
+                Fault::Hidden => (403, "access denied"),
+                Fault::Page => (200, "<!DOCTYPE html>"),
+                _ => (404, "no such object"),
+            };
+            return plain(to, status, text, &request.method).map(|()| true);
+        };
         let weak = if fault == Fault::WeakTags { "W/" } else { "" };
         let own_tag = format!("{weak}{}", tag_of(&object, version));
         if tag.is_some_and(|tag| tag != own_tag || tag.starts_with("W/"))

@@ -1,6 +1,6 @@
 //! URLs that stand for several objects: a folder, or a pattern.
 
-use super::place::{Place, is_web, parts, request};
+use super::place::{Place, is_web, no_object, parts, request, text_of};
 use crate::data::partition_folders::key_value;
 use crate::data::pattern::{by_parts, is_hidden, is_pattern, matches, symbols};
 use crate::error::{Error, Result};
@@ -20,13 +20,10 @@ use twox_hash::XxHash3_128;
 pub(in crate::data) fn several(url: &Path) -> Result<Option<Vec<PathBuf>>> {
     let (base, name) = parts(url)?;
     let is_folder = name.ends_with('/') || name.is_empty();
-    let is_web = is_web(url);
-    // A `?` begins a query there, whose error is another one.
-    let name_is_pattern = is_pattern(Path::new(name)) && !(is_web && name.contains('?'));
-    if !is_folder && !name_is_pattern {
+    if !is_folder && !is_pattern(Path::new(name)) {
         return Ok(None);
     }
-    if is_web {
+    if is_web(url) {
         let remedy = "name one file; a '*' or '[' of the name itself is %2A or %5B";
         return Err(Error::file(url, "stands for several files, and web servers do not list theirs", remedy));
     }
@@ -44,23 +41,23 @@ pub(in crate::data) fn several(url: &Path) -> Result<Option<Vec<PathBuf>>> {
             }
             continue;
         }
+        let wanted = symbols(decoded(url, part)?.as_ref());
         let mut next = Vec::new();
         for folder in &folders {
             let place = Place::of(Path::new(&joined(base, folder)))?;
             let own = place.key.clone();
             let listed = request(url, place.store.list_with_delimiter(Some(&own)))?;
-            let wanted = |key: Key| {
+            let named = |key: Key| {
                 let name = key.filename().filter(|_| key != own)?;
-                let is_wanted =
-                    !is_hidden(OsStr::new(name)) && matches(&symbols(part.as_ref()), &symbols(name.as_ref()));
+                let is_wanted = !is_hidden(OsStr::new(name)) && matches(&wanted, &symbols(name.as_ref()));
                 is_wanted.then(|| (key_value(OsStr::new(name)).is_some(), joined(folder, &encoded(name))))
             };
-            for (has_key, name) in listed.common_prefixes.into_iter().filter_map(wanted) {
+            for (has_key, name) in listed.common_prefixes.into_iter().filter_map(named) {
                 if is_last && has_key { with_keys.push(name) } else { next.push(name) }
             }
             if is_last {
                 let objects = listed.objects.into_iter().map(|object| object.location);
-                next.extend(objects.filter_map(wanted).map(|(_, name)| name));
+                next.extend(objects.filter_map(named).map(|(_, name)| name));
             }
         }
         match is_last {
@@ -158,6 +155,14 @@ fn joined(folder: &str, name: &str) -> String {
         (folder, "") => folder.into(),
         _ => format!("{folder}/{name}"),
     }
+}
+
+/// Returns a part of a pattern as names of objects are compared with it: `%20` is a space. A `*` that is written as a
+/// number is that character, as `[*]` is in patterns.
+fn decoded(url: &Path, part: &str) -> Result<String> {
+    let classes = [("%2A", "[*]"), ("%2a", "[*]"), ("%3F", "[?]"), ("%3f", "[?]"), ("%5B", "[[]"), ("%5b", "[[]")];
+    let part = classes.iter().fold(part.to_owned(), |part, (number, class)| part.replace(number, class));
+    Ok(Key::from_url_path(part).map_err(|error| no_object(url, text_of(&error)))?.into())
 }
 
 /// Returns the name of an object as a URL has it: characters that have another meaning there are written as numbers.

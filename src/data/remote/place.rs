@@ -36,30 +36,40 @@ impl Place {
     /// Returns what a URL leads to. No request is sent.
     pub(super) fn of(url: &Path) -> Result<Place> {
         let (base, name) = parts(url)?;
-        let wrong = |what: String| {
-            let cause = Some(io::Error::other(what));
-            let (problem, remedy) = ("is no URL of an object".into(), "check the URL".into());
-            Error::File { path: url.into(), problem, remedy, cause }
-        };
-        if is_web(url) && name.contains('?') {
-            let remedy = "write the URL without a query; a '?' of the name itself is %3F";
-            return Err(Error::file(url, "has a query, which is not sent to the server", remedy));
-        }
         if name.starts_with('/') {
-            return Err(wrong("the name of an object begins with '/'".into()));
+            return Err(no_object(url, "the name of an object begins with '/'".into()));
         }
-        let key = Key::from_url_path(name).map_err(|error| wrong(text_of(&error)))?;
-        let store = store(url, base).map_err(|error| wrong(text_of(&error)))?;
+        let key = Key::from_url_path(name).map_err(|error| no_object(url, text_of(&error)))?;
+        let store = store(url, base).map_err(|error| no_object(url, text_of(&error)))?;
         Ok(Place { store, key })
     }
 }
 
-/// Returns what a URL has in front of the object's name, and the name.
+/// Returns the error for a URL that no object can have.
+pub(super) fn no_object(url: &Path, what: String) -> Error {
+    let (problem, remedy) = ("is no URL of an object".into(), "check the URL".into());
+    Error::File { path: url.into(), problem, remedy, cause: Some(io::Error::other(what)) }
+}
+
+/// Returns what a URL has in front of the object's name, and the name. Errors do not show what is secret in a URL.
 pub(super) fn parts(url: &Path) -> Result<(&str, &str)> {
     check(url)?;
     let text = url.to_str().ok_or_else(|| Error::file(url, "is no URL, which is UTF-8", "check the URL"))?;
     let begin = text.find("://").map_or(0, |at| at + 3);
     let end = text[begin..].find('/').map_or(text.len(), |at| begin + at);
+    if is_web(url) {
+        let shown = text.split('?').next().unwrap_or_default();
+        let host = &shown[begin..end.min(shown.len())];
+        if let Some((secret, _)) = host.rsplit_once('@') {
+            let shown = format!("{}{}", &text[..begin], &shown[begin + secret.len() + 1..]);
+            let remedy = "write the URL without what stands in front of the '@'";
+            return Err(Error::file(shown, "has a user's name, which is not sent to the server", remedy));
+        }
+        if shown.len() < text.len() {
+            let remedy = "write the URL without a query; a '?' of the name itself is %3F";
+            return Err(Error::file(shown, "has a query, which is not sent to the server", remedy));
+        }
+    }
     Ok((&text[..end], text[end..].strip_prefix('/').unwrap_or_default()))
 }
 
@@ -132,17 +142,28 @@ pub(super) fn request<T: Send>(url: &Path, future: impl Future<Output = object_s
     }
 }
 
+/// What to do if a server does not send parts of files.
+const NO_PARTS: &str = "copy the data to a disk first: the server does not send parts of files";
+
 /// Returns the error for an answer of a store.
 pub(super) fn store_error(url: &Path, problem: String, answer: &StoreError) -> Error {
+    let text = text_of(answer);
+    let credentials = "check the URL, and the credentials in the environment (AWS_..., GOOGLE_..., AZURE_...)";
     let remedy = match answer {
         StoreError::NotFound { .. } => "check the URL; that of a folder ends with '/'",
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
-            "check the URL, and the credentials in the environment (AWS_..., GOOGLE_..., AZURE_...)"
-        }
-        StoreError::NotSupported { .. } => "copy the data to a disk first: the server does not send parts of files",
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => credentials,
+        // The crate has no other error for a list that is refused.
+        _ if ["Unauthorized", "Forbidden"].iter().any(|status| text.contains(status)) => credentials,
+        StoreError::NotSupported { .. } => NO_PARTS,
+        // Of a server that speaks the protocol of an object store.
+        _ if text.contains("non-partial") => NO_PARTS,
         _ => "check the URL, the network and the server",
     };
-    let cause = Some(io::Error::other(text_of(answer)));
+    let kind = match answer {
+        StoreError::PermissionDenied { .. } => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    let cause = Some(io::Error::new(kind, text));
     Error::File { path: url.into(), problem, remedy: remedy.into(), cause }
 }
 

@@ -4,6 +4,7 @@ use super::folder::DESCRIPTIONS;
 use super::store::{file_in, names_in, state_of};
 use super::{Node, opened, parts, regular};
 use crate::data::{Dtype, StoredArray};
+use crate::error::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use zarrs::array::DataType;
@@ -13,27 +14,30 @@ use zarrs::plugin::{ExtensionName, ZarrVersion};
 const DEEPEST: usize = 8;
 
 /// Describes all arrays of a group, or one array.
-pub(super) fn described(path: &Path) -> Vec<StoredArray> {
-    names_of(path).iter().map(|name| describe(path, name)).collect()
+pub(super) fn described(path: &Path) -> Result<Vec<StoredArray>> {
+    Ok(names_of(path)?.iter().map(|name| describe(path, name)).collect())
 }
 
 /// Returns the names of all arrays of a group, in order; that of an array is empty.
-pub(super) fn names_of(path: &Path) -> Vec<PathBuf> {
+pub(super) fn names_of(path: &Path) -> Result<Vec<PathBuf>> {
     let mut names = Vec::new();
-    find(path, PathBuf::new(), &mut names);
+    find(path, PathBuf::new(), &mut names)?;
     names.sort();
-    names
+    Ok(names)
 }
 
-fn find(store: &Path, own: PathBuf, names: &mut Vec<PathBuf>) {
+fn find(store: &Path, own: PathBuf, names: &mut Vec<PathBuf>) -> Result<()> {
     let folder = folder_of(store, &own);
-    match Node::of(&folder) {
+    match Node::find(&folder)? {
         Some(Node::Array) => names.push(own),
         Some(Node::Group) if own.components().count() < DEEPEST => {
-            names_in(&folder).iter().for_each(|name| find(store, own.join(name), names));
+            for name in names_in(&folder)? {
+                find(store, own.join(name), names)?;
+            }
         }
         _ => {}
     }
+    Ok(())
 }
 
 fn folder_of(store: &Path, name: &Path) -> PathBuf {

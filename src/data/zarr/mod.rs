@@ -167,17 +167,26 @@ impl Zarr {
     }
 
     /// See [`StoredArray::all`].
-    pub(super) fn described(path: &Path) -> Option<Vec<StoredArray>> {
-        Node::of(path).map(|_| described(path))
+    pub(super) fn described(path: &Path) -> Result<Option<Vec<StoredArray>>> {
+        Node::find(path)?.map(|_| described(path)).transpose()
     }
 
-    /// Returns whether a path is that of an array or a group, or should be by its name.
+    /// Returns whether a path is that of an array or a group, or should be by its name. That of a server that cannot be
+    /// asked is not: who opens it has the error.
     pub(super) fn is_at(path: &Path) -> bool {
+        Zarr::is_found(path).unwrap_or(false)
+    }
+
+    /// Returns what [`is_at`](Zarr::is_at) does.
+    ///
+    /// # Errors
+    /// If a server cannot be asked.
+    pub(super) fn is_found(path: &Path) -> Result<bool> {
         // A server is not asked about every file whose name says what it is.
         if is_url(path) && path.extension().is_some() && !path.ancestors().any(Zarr::is_named) {
-            return false;
+            return Ok(false);
         }
-        Node::of(path).is_some() || (Zarr::is_named(path) && path.is_dir())
+        Ok(Node::find(path)?.is_some() || (Zarr::is_named(path) && path.is_dir()))
     }
 
     /// Returns whether a path has the name of a store.
@@ -214,28 +223,54 @@ impl Description {
 }
 
 impl Node {
+    /// Returns what a folder on a disk holds.
     fn of(path: &Path) -> Option<Node> {
-        if has(path, "zarr.json") {
+        Node::find(path).ok().flatten()
+    }
+
+    /// Returns what a folder or a URL holds; `None` if it is no store.
+    ///
+    /// # Errors
+    /// If a server cannot be asked.
+    fn find(path: &Path) -> Result<Option<Node>> {
+        if let Some(text) = found(path, "zarr.json")? {
             // A damaged description is that of an array, whose error says so.
-            let text = file_in(path, "zarr.json").ok().flatten().unwrap_or_default();
             let described: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-            return Some(if described["node_type"] == "group" { Node::Group } else { Node::Array });
+            return Ok(Some(if described["node_type"] == "group" { Node::Group } else { Node::Array }));
         }
-        if has(path, ".zarray") {
-            return Some(Node::Array);
+        if found(path, ".zarray")?.is_some() {
+            return Ok(Some(Node::Array));
         }
-        (has(path, ".zgroup") || has(path, ".zmetadata")).then_some(Node::Group)
+        let is_group = found(path, ".zgroup")?.is_some() || found(path, ".zmetadata")?.is_some();
+        Ok(is_group.then_some(Node::Group))
     }
 }
 
-/// Returns whether a folder has a file.
-fn has(folder: &Path, name: &str) -> bool {
-    if is_url(folder) { matches!(file_in(folder, name), Ok(Some(_))) } else { folder.join(name).is_file() }
+/// Returns a description in a folder; `None` if there is none. One on a disk that cannot be read is empty here.
+///
+/// # Errors
+/// If a server cannot be asked.
+fn found(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    if !is_url(folder) {
+        let is_there = folder.join(name).is_file();
+        return Ok(is_there.then(|| file_in(folder, name).ok().flatten().unwrap_or_default()));
+    }
+    match file_in(folder, name).map_err(|error| read_error(folder, error)) {
+        // Web servers may have a page for every name.
+        Ok(text) => Ok(text.filter(|text| text.trim_ascii_start().starts_with(b"{"))),
+        // Who may not list a store gets this answer for what is not there.
+        Err(Error::File { cause: Some(cause), .. }) if cause.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        // What was asked for is the folder, whose name may be that of a file.
+        Err(Error::File { problem, remedy, cause, .. }) => {
+            Err(Error::File { path: folder.into(), problem, remedy, cause })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the folder of an array: of a group, by its name; or the path itself.
 fn place(path: &Path, name: Option<&str>) -> Result<PathBuf> {
-    match (Node::of(path), name) {
+    match (Node::find(path)?, name) {
         (None, _) => {
             #[cfg(not(feature = "remote"))]
             if is_url(path) {
@@ -262,10 +297,12 @@ fn place(path: &Path, name: Option<&str>) -> Result<PathBuf> {
 fn array_of(group: &Path, name: Option<&str>) -> Result<PathBuf> {
     // Not one that leads elsewhere.
     let is_inside = |name: &str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    if let Some(name) = name.filter(|name| is_inside(name) && Node::of(&group.join(name)) == Some(Node::Array)) {
+    if let Some(name) = name.filter(|name| is_inside(name))
+        && Node::find(&group.join(name))? == Some(Node::Array)
+    {
         return Ok(group.join(name));
     }
-    let all = names_of(group);
+    let all = names_of(group)?;
     let known: Vec<_> = all.iter().map(|name| name.to_string_lossy()).collect();
     match (name, &all[..]) {
         (_, []) if is_url(group) => {
@@ -287,7 +324,8 @@ fn array_of(group: &Path, name: Option<&str>) -> Result<PathBuf> {
 
 /// Opens an array, whose folder has a description.
 fn opened(path: &Path) -> Result<(Array<Store>, Description)> {
-    let name = DESCRIPTIONS.into_iter().find(|name| has(path, name)).unwrap_or(DESCRIPTIONS[0]);
+    let [newer, older] = DESCRIPTIONS;
+    let name = if found(path, newer)?.is_none() && found(path, older)?.is_some() { older } else { newer };
     let (text, description) = Description::read(path, name)?.ok_or_else(|| {
         let gone = io::ErrorKind::NotFound.into();
         io_error(&path.join(name), "cannot be read", "check the path and its permissions", gone)

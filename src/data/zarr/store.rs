@@ -83,14 +83,17 @@ pub(super) fn file_in(folder: &Path, name: &str) -> io::Result<Option<Vec<u8>>> 
     }
 }
 
-/// Returns the names of what is in a folder; none if nobody can list it.
-pub(super) fn names_in(folder: &Path) -> Vec<String> {
+/// Returns the names of what is in a folder; none of a folder on a disk that cannot be read.
+///
+/// # Errors
+/// If a server cannot list it.
+pub(super) fn names_in(folder: &Path) -> crate::error::Result<Vec<String>> {
     #[cfg(feature = "remote")]
     if is_url(folder) {
-        return crate::data::remote::folders_in(folder).unwrap_or_default();
+        return crate::data::remote::folders_in(folder);
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
 /// Returns a number that is another one after a file of a folder has changed, and the bytes of all files; `None` if
