@@ -112,7 +112,9 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         let is_one = matches!(&arrays[..], [only] if only.name.is_empty());
         let others = paths.iter().skip(1).filter_map(|path| StoredArray::all(path).ok().flatten()).flatten();
         let bytes = arrays.iter().cloned().chain(others).fold(0u64, |sum, array| sum.saturating_add(array.bytes));
-        info = Info { file_bytes: Some(bytes), ..info.with_arrays(arrays.iter().map(Stored::of).collect()) };
+        // Nobody has listed the files of a store on a web server.
+        let file_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+        info = Info { file_bytes, ..info.with_arrays(arrays.iter().map(Stored::of).collect()) };
         // Several stores are one input if each has one array.
         if !is_one && paths.len() == 1 {
             return Ok(info);

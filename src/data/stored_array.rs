@@ -26,7 +26,7 @@ pub struct StoredArray {
     pub shards: Option<Vec<u64>>,
     /// The names of the codecs, in the order in which values are encoded.
     pub codecs: Vec<String>,
-    /// The bytes of its files.
+    /// The bytes of its files; 0 if a server does not list them.
     pub bytes: u64,
 }
 
