@@ -84,12 +84,13 @@ impl Unread {
 }
 
 /// Fills rows of `size` bytes with the low bytes of a word.
-fn fill(rows: &mut [u8], size: usize, value: u64) {
-    let word = value.to_ne_bytes();
-    let value = if cfg!(target_endian = "little") { &word[..size] } else { &word[8 - size..] };
-    match value {
-        [byte] => rows.fill(*byte),
-        value => rows.chunks_exact_mut(size).for_each(|row| row.copy_from_slice(value)),
+pub(super) fn fill(rows: &mut [u8], size: usize, value: u64) {
+    // By the size of all dtypes, so that these are loops over vectors.
+    match size {
+        1 => rows.fill(value as u8),
+        2 => rows.as_chunks_mut().0.fill((value as u16).to_ne_bytes()),
+        4 => rows.as_chunks_mut().0.fill((value as u32).to_ne_bytes()),
+        _ => rows.as_chunks_mut().0.fill(value.to_ne_bytes()),
     }
 }
 

@@ -75,9 +75,9 @@ impl Dataset {
             Dataset::Raw(raw) => raw.rows.forget(),
             #[cfg(feature = "arrow")]
             Dataset::Arrow(column) => column.forget(),
-            // Nothing is left of row groups and chunks that have been read.
             #[cfg(feature = "parquet")]
-            Dataset::Parquet(_) => {}
+            Dataset::Parquet(column) => column.forget(),
+            // Nothing is left of chunks that have been read.
             #[cfg(feature = "zarr")]
             Dataset::Zarr(_) => {}
         }

@@ -55,7 +55,7 @@ pub(super) trait Decode: Send + Sync {
 const KEPT: u64 = 512;
 
 /// The least number of cursors that may wait, if there are few cores and many workers.
-const LEAST_WAITING: usize = 16;
+const LEAST_WAITING: usize = 32;
 
 /// A cursor that no thread uses.
 struct Waiting<C> {
@@ -96,6 +96,12 @@ impl<D: Decode> Decoded<D> {
         let kept = KEPT.min(self.rows) * self.decoder.dtype().size() as u64;
         // Those that wait, and one for each core.
         self.decoder.cursor_memory().saturating_add(kept).saturating_mul((self.most + self.most / 2) as u64)
+    }
+
+    /// Forgets the cursors that wait: those that stand before rows that nobody reads would wait for ever.
+    pub(super) fn forget(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(waiting);
     }
 
     /// Returns the rows of a grain.

@@ -199,6 +199,12 @@ impl Source for Files {
     }
 
     fn decode_memory(&self) -> u64 {
+        // Cursors of tables wait in one file for each core, but not all that may wait do so in each. The first pages of
+        // a file are read for this, and not those of all.
+        if !self.grains.is_empty() {
+            let largest = self.files.iter().map(|(_, file)| file).max_by_key(|file| file.bytes());
+            return largest.map_or(0, |file| file.source().decode_memory().saturating_mul(2));
+        }
         let mut each: Vec<u64> = self.sources().map(Source::decode_memory).collect();
         each.sort_unstable();
         each.iter().rev().take(self.most_recent).fold(0, |sum, own| sum.saturating_add(*own))

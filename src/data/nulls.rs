@@ -19,6 +19,7 @@ impl Nulls {
     }
 
     /// Returns the bytes of the value.
+    #[cfg(any(feature = "arrow", feature = "parquet"))]
     pub(super) fn fill(&self) -> Option<&[u8]> {
         let (_, bits) = self.value.as_ref()?;
         // Native byte order: the low bytes of the word.
@@ -26,8 +27,7 @@ impl Nulls {
         Some(if cfg!(target_endian = "little") { &bits[..size] } else { &bits[8 - size..] })
     }
 
-    /// Returns the value.
-    #[cfg(feature = "parquet")]
+    /// Returns the value, if it is one of the dtype.
     pub(super) fn value(&self) -> Option<Scalar> {
         let (_, bits) = self.value.as_ref()?;
         bits.map(|bits| Scalar::of_bits(self.dtype, u64::from_ne_bytes(bits)))
@@ -41,7 +41,7 @@ impl Nulls {
             None => {
                 let problem = format!("its column '{name}' has {nulls}, which are no numbers");
                 let remedy = "say which value to take instead (--nulls VALUE, ov.open(..., nulls=VALUE), \
-                              Parquet::column_filled, Arrow::column_filled)";
+                              ColumnOptions::nulls)";
                 Err(Error::file(path, problem, remedy))
             }
             Some((text, None)) => {

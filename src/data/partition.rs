@@ -1,5 +1,6 @@
 //! A column whose values are in the names of folders, and not in the files.
 
+use super::bounds::fill;
 use super::nulls::Nulls;
 use super::partition_folders::FolderKeys;
 use super::sink::rows_of;
@@ -18,7 +19,7 @@ pub(super) struct Partition {
     files: Vec<PathBuf>,
     dtype: Dtype,
     /// The first row of each file, and the value of its rows.
-    values: Vec<(u64, [u8; SIZE])>,
+    values: Vec<(u64, Scalar)>,
     rows: u64,
     variant: String,
 }
@@ -39,7 +40,7 @@ impl Partition {
         if null_rows > 0 {
             nulls.refuse(name, key, &format!("{null_rows} nulls"))?;
         }
-        let null = nulls.fill().and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
+        let null = nulls.value().unwrap_or(Scalar::I64(0));
         let (mut values, mut end) = (Vec::with_capacity(files.len()), 0u64);
         for (value, rows) in of_files.iter().zip(rows) {
             values.push((end, value.unwrap_or(null)));
@@ -76,7 +77,7 @@ impl Source for Partition {
         for ((_, value), end) in self.values[file..].iter().zip(ends) {
             let end = end.min(wanted.end);
             let (piece, after) = rest.split_at_mut((end - row) as usize * SIZE);
-            piece.chunks_exact_mut(SIZE).for_each(|row| row.copy_from_slice(value));
+            fill(piece, SIZE, value.bits());
             (rest, row) = (after, end);
             if rest.is_empty() {
                 break;
@@ -88,10 +89,8 @@ impl Source for Partition {
     /// The rows of a file have its value.
     fn bounds(&self) -> Result<Vec<Bounds>> {
         let ends = self.values.iter().skip(1).map(|(first, _)| *first).chain([self.rows]);
-        let files = self.values.iter().zip(ends).map(|((first, bytes), end)| {
-            let value = Scalar::of_bits(self.dtype, u64::from_ne_bytes(*bytes));
-            Bounds { rows: *first..end, least: value, greatest: value }
-        });
+        let files = self.values.iter().zip(ends);
+        let files = files.map(|((first, value), end)| Bounds { rows: *first..end, least: *value, greatest: *value });
         // NaN, in the place of nulls, is outside of all bounds.
         Ok(files.filter(|own| !own.rows.is_empty() && own.least.order(own.least).is_some()).collect())
     }

@@ -1,9 +1,9 @@
 //! Folders whose names have a key and a value, as Hive and its successors divide a table: `year=2024`.
 
-use super::Dtype;
 use super::pattern::{entries, is_pattern, is_store};
 use super::table_file::names;
 use super::url::is_url;
+use super::{Dtype, Scalar};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -113,16 +113,16 @@ impl<'a> FolderKeys<'a> {
     ///
     /// # Errors
     /// If a value is no number.
-    pub(super) fn values(&self, key: &str) -> Result<(Dtype, Vec<Option<[u8; 8]>>)> {
+    pub(super) fn values(&self, key: &str) -> Result<(Dtype, Vec<Option<Scalar>>)> {
         let texts = || self.keys.iter().map(|own| text_of(own, key));
         let integers: Option<Vec<_>> = texts().map(|text| parsed(text, |text| text.parse::<i64>().ok())).collect();
         if let Some(integers) = integers {
-            return Ok((Dtype::I64, integers.into_iter().map(|value| value.map(i64::to_ne_bytes)).collect()));
+            return Ok((Dtype::I64, integers.into_iter().map(|value| value.map(Scalar::I64)).collect()));
         }
         let float = |text: &str| text.parse::<f64>().ok().filter(|value| value.is_finite());
         let floats: Option<Vec<_>> = texts().map(|text| parsed(text, float)).collect();
         if let Some(floats) = floats {
-            return Ok((Dtype::F64, floats.into_iter().map(|value| value.map(f64::to_ne_bytes)).collect()));
+            return Ok((Dtype::F64, floats.into_iter().map(|value| value.map(Scalar::F64)).collect()));
         }
         let text = texts().flatten().find(|text| float(text).is_none()).unwrap_or_default();
         let problem = format!("its key '{key}' has the value '{text}', which is no number");

@@ -186,10 +186,10 @@ fn expand(pattern: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns whether a name is hidden: it begins with a dot, or with `_` and has no ending, by which programs that write
-/// tables in folders mark what is no data (`_SUCCESS`).
+/// tables in folders mark what is no data (`_SUCCESS`). A key of a folder may begin with `_`.
 pub(super) fn is_hidden(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    name.starts_with(b".") || (name.starts_with(b"_") && !name.contains(&b'.'))
+    name.starts_with(b".") || (name.starts_with(b"_") && !name.contains(&b'.') && !name.contains(&b'='))
 }
 
 /// Returns the paths of what is in a folder, without what is hidden.
@@ -315,6 +315,16 @@ fn number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_data_is_hidden() {
+        for (name, hidden) in [(".a.npy", true), ("_SUCCESS", true), ("_delta_log", true), ("_a.parquet", false)] {
+            assert_eq!(is_hidden(OsStr::new(name)), hidden, "{name}");
+        }
+        for name in ["_region=1", "_region=1.5", "region=1"] {
+            assert!(!is_hidden(OsStr::new(name)), "{name} has rows");
+        }
+    }
 
     #[test]
     fn patterns_match_as_in_the_shell() {

@@ -94,8 +94,8 @@ pub trait Source: Send + Sync {
 
     /// Returns bounds of the values of rows, in ascending order of the rows, where they are known before the rows are
     /// read: the statistics of a file, for example. Rows on whose values within these bounds no result of a job depends
-    /// are not read: those that a filter cannot keep. Wrong bounds give wrong results. Called only for jobs that may
-    /// have such rows.
+    /// are not read, such as those that a filter cannot keep. Wrong bounds give wrong results. Called at the begin of
+    /// each run with a condition on the values.
     ///
     /// # Errors
     /// Returns an error if the bounds cannot be read.

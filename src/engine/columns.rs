@@ -69,7 +69,8 @@ impl<'j> Columns<'j> {
             notes: Vec::new(),
         };
         let of_kernel = &bound.operator.kernel().columns;
-        let unread = unread::of(bound, inputs, &mut columns.notes);
+        // A plan alone needs no statistics.
+        let unread = if begins_use { unread::of(bound, inputs, &mut columns.notes) } else { unread::all_read(bound) };
         for (number, (((name, input), column), unread)) in streamed().zip(unread).enumerate() {
             let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
             columns.notes.extend(source.warning());

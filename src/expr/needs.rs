@@ -15,7 +15,8 @@ pub(crate) struct Needs {
     nodes: Vec<Node>,
     /// The rows of these inputs are read in the places of others, too.
     near: Vec<usize>,
-    inputs: usize,
+    /// Of each input, whether a condition depends on it.
+    conditional: Vec<bool>,
     filter: Option<Id>,
     outputs: Vec<Id>,
     /// What is reduced.
@@ -34,11 +35,11 @@ enum Known {
 }
 
 impl Needs {
-    /// Returns the operations of a program; `None` if its results depend on all inputs, or if a row depends on others.
+    /// Returns the operations of a program; `None` if it has no conditions, or if what a row gives depends on others.
     pub(crate) fn of(program: &Program) -> Option<Needs> {
-        let selects = program.filter.is_some() || program.nodes.iter().any(|node| matches!(node.op, Op::Select(..)));
+        let conditional = conditional(program);
         let is_of_rows = program.row.width() == 1 && program.layer.is_none() && program.products.is_empty();
-        if !selects || !is_of_rows || program.adds_up() || program.reduces_within() {
+        if !conditional.contains(&true) || !is_of_rows || program.adds_up() || program.reduces_within() {
             return None;
         }
         let near = program.nodes.iter().filter_map(|node| match node.op {
@@ -48,12 +49,17 @@ impl Needs {
         let reduced = program.reductions.iter().flat_map(|one| [Some(one.of), one.weight]).flatten();
         Some(Needs {
             near: near.collect(),
-            inputs: program.inputs.len(),
+            conditional,
             filter: program.filter,
             outputs: program.output_ids.clone(),
             reduced: reduced.collect(),
             nodes: program.nodes.clone(),
         })
+    }
+
+    /// Returns whether a condition depends on an input, so that its bounds may tell which rows are needed.
+    pub(crate) fn is_conditional(&self, input: usize) -> bool {
+        self.conditional.get(input) == Some(&true)
     }
 
     /// Returns whether the results depend on each input, if the values of inputs lie between these bounds. The inputs
@@ -69,7 +75,7 @@ impl Needs {
         let outputs = self.outputs.iter().filter(|_| !keeps_none);
         let mut needed = vec![false; self.nodes.len()];
         outputs.chain(&self.filter).chain(&self.reduced).for_each(|root| needed[*root] = true);
-        let mut inputs = vec![false; self.inputs];
+        let mut inputs = vec![false; self.conditional.len()];
         for (id, node) in self.nodes.iter().enumerate().rev().filter(|(id, _)| varies[*id]) {
             if !needed[id] {
                 continue;
@@ -83,6 +89,20 @@ impl Needs {
         self.near.iter().for_each(|input| inputs[*input] = true);
         inputs
     }
+}
+
+/// Returns for each input whether a condition depends on it.
+fn conditional(program: &Program) -> Vec<bool> {
+    let mut is_of_condition: Vec<bool> = program.nodes.iter().map(|node| node.dtype == Dtype::Bool).collect();
+    let mut inputs = vec![false; program.inputs.len()];
+    for (id, node) in program.nodes.iter().enumerate().rev() {
+        match node.op {
+            _ if !is_of_condition[id] => {}
+            Op::Input(input) => inputs[input] = true,
+            op => op.operands().for_each(|operand| is_of_condition[operand] = true),
+        }
+    }
+    inputs
 }
 
 /// Returns whether the result of an operation may depend on inputs.
@@ -213,8 +233,10 @@ impl Known {
             (Binary::Add, Known::Int(a, b), Known::Int(c, d)) => Known::ints(a + c, b + d, dtype),
             (Binary::Sub, Known::Int(a, b), Known::Int(c, d)) => Known::ints(a - d, b - c, dtype),
             (Binary::Mul, Known::Int(a, b), Known::Int(c, d)) => {
-                let all = [a * c, a * d, b * c, b * d];
-                Known::ints(all.into_iter().fold(all[0], i128::min), all.into_iter().fold(all[0], i128::max), dtype)
+                let all = [(a, c), (a, d), (b, c), (b, d)].map(|(one, other)| one.checked_mul(other));
+                let [Some(first), Some(second), Some(third), Some(fourth)] = all else { return Known::Nothing };
+                let all = [first, second, third, fourth];
+                Known::ints(all.into_iter().fold(first, i128::min), all.into_iter().fold(first, i128::max), dtype)
             }
             (Binary::Add | Binary::Sub | Binary::Mul, Known::Float(a, b), Known::Float(c, d)) => {
                 of_floats(op, [a, b], [c, d], dtype)
@@ -341,6 +363,8 @@ mod tests {
         assert_eq!(Known::Int(0, 200).cast(Dtype::I8), Known::Nothing);
         assert_eq!(Known::Int(100, 100).binary(Binary::Add, Known::Int(28, 28), Dtype::I8), Known::Nothing);
         assert_eq!(Known::Int(1, 2).unary(Unary::Neg, Dtype::U8), Known::Nothing);
+        let greatest = Known::Int(0, u64::MAX.into());
+        assert_eq!(greatest.binary(Binary::Mul, greatest, Dtype::U64), Known::Nothing);
         let infinite = Known::Float(f64::NEG_INFINITY, f64::INFINITY);
         assert_eq!(infinite.binary(Binary::Sub, infinite, Dtype::F64), Known::Nothing);
     }

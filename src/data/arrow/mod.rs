@@ -248,8 +248,9 @@ impl Arrow {
 
     /// See [`FileRows::forget`].
     pub(super) fn forget(&self) {
-        if let Rows::Stored(rows) = &self.rows {
-            rows.forget();
+        match &self.rows {
+            Rows::Stored(rows) => rows.forget(),
+            Rows::Decoded { rows, .. } => rows.forget(),
         }
     }
 
@@ -425,7 +426,10 @@ impl Source for Arrow {
     fn version(&self) -> Option<u128> {
         match &self.rows {
             Rows::Stored(rows) => rows.version(),
-            Rows::Decoded { rows, .. } => rows.decoder.file.version(),
+            Rows::Decoded { rows, .. } => {
+                rows.forget();
+                rows.decoder.file.version()
+            }
         }
     }
 

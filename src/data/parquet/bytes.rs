@@ -26,10 +26,15 @@ impl FileBytes {
         &self.file
     }
 
+    /// Returns whether the file is on a server.
+    pub(super) fn is_remote(&self) -> bool {
+        self.file.storage.file().is_none()
+    }
+
     /// Returns the file for someone who reads these bytes of it from the first one to the last one, page by page.
     pub(super) fn in_order(&self, bytes: Range<u64>) -> FileBytes {
         let ahead = || Arc::new(Ahead { file: self.file.clone(), end: bytes.end, read: Mutex::default() });
-        let ahead = self.file.storage.file().is_none().then(ahead);
+        let ahead = self.is_remote().then(ahead);
         FileBytes { file: self.file.clone(), len: self.len, ahead }
     }
 }

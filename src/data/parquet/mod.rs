@@ -54,6 +54,9 @@ pub struct Parquet {
     is_direct: bool,
 }
 
+/// The size in bytes at which most writers end a page or a dictionary.
+const PAGE: u64 = 1 << 20;
+
 /// Decodes a column.
 struct Decoder {
     column: Column,
@@ -215,6 +218,11 @@ impl Parquet {
         &self.decoded.decoder.column
     }
 
+    /// Forgets what was decoded and not read.
+    pub(super) fn forget(&self) {
+        self.decoded.forget();
+    }
+
     /// Returns the size in bytes of the column in the file.
     pub(super) fn bytes(&self) -> u64 {
         let Decoder { metadata, index, .. } = &self.decoded.decoder;
@@ -259,8 +267,11 @@ impl Decode for Decoder {
             let Some(largest) = self.groups.iter().max_by_key(size) else { return 0 };
             let place = place_of(self.metadata.row_group(*largest).column(self.index));
             let ahead = self.file.opened().ahead_memory(place.end - place.start);
-            // The run tells what is wrong with them.
-            let first_pages = without_panic(|| self.first_pages(*largest)).unwrap_or_default();
+            // The run tells what is wrong with them. Those of a server are taken for usual ones.
+            let first_pages = match self.file.is_remote() {
+                true => 4 * PAGE,
+                false => without_panic(|| self.first_pages(*largest)).unwrap_or_default(),
+            };
             first_pages.saturating_add(ahead).saturating_add((cursor::STEP * (self.column.dtype.size() + 2)) as u64)
         })
     }
@@ -303,13 +314,12 @@ impl Decoder {
     /// Returns the bytes of memory for a dictionary and a page, as large as the first ones of a row group: as they are
     /// in the file, and decompressed.
     fn first_pages(&self, number: usize) -> parquet::errors::Result<u64> {
-        /// The size at which most writers end a page. If a dictionary becomes too large, plain pages follow.
-        const PAGE: u64 = 1 << 20;
         let mut all = 0;
         for page in self.pages(number)? {
             let page = page?;
             let (bytes, count) = (page.buffer().len() as u64, u64::from(page.num_values()));
             if page.is_data_page() {
+                // If the dictionary becomes too large, plain pages follow.
                 let plain = count.saturating_mul(self.column.dtype.size() as u64).min(PAGE);
                 return Ok(all + 2 * bytes.max(plain));
             }
@@ -384,6 +394,7 @@ impl Source for Parquet {
     }
 
     fn version(&self) -> Option<u128> {
+        self.forget();
         self.decoded.decoder.file.opened().version()
     }
 

@@ -2,7 +2,6 @@
 
 use super::bytes::FileBytes;
 use crate::data::{Bounds, Dtype, Scalar};
-use bytes::Bytes;
 use parquet::basic::ColumnOrder;
 use parquet::errors::Result;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
@@ -24,27 +23,14 @@ pub(super) struct Statistical<'c> {
     pub(super) null: Option<Scalar>,
 }
 
-/// The least and the greatest value of some rows, where they are known, and whether some rows may be null.
+/// The least and the greatest value of some rows, where they are known.
 struct Extremes {
     least: Option<Scalar>,
     greatest: Option<Scalar>,
+    /// Whether some rows may be null.
     may_be_null: bool,
+    /// Whether all are.
     are_null: bool,
-}
-
-/// A part of a file with the indexes of all row groups.
-struct Part(FileBytes);
-
-impl Part {
-    fn new(file: &FileBytes, indexes: impl Iterator<Item = Range<u64>>) -> Part {
-        let whole = indexes.reduce(|all, own| all.start.min(own.start)..all.end.max(own.end));
-        Part(file.in_order(whole.unwrap_or_default()))
-    }
-
-    fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
-        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        self.0.get_bytes(range.start, len)
-    }
 }
 
 impl Statistical<'_> {
@@ -56,11 +42,9 @@ impl Statistical<'_> {
             return Ok(all);
         }
         let chunks = || groups.iter().map(|group| self.metadata.row_group(*group).column(self.index));
-        let values = Part::new(self.file, chunks().filter_map(|chunk| chunk.column_index_range()));
-        let places = Part::new(self.file, chunks().filter_map(|chunk| chunk.offset_index_range()));
         for (place, (chunk, first)) in chunks().zip(firsts).enumerate() {
             let own = *first..firsts.get(place + 1).copied().unwrap_or(rows);
-            match self.of_pages(chunk, &own, (&values, &places))? {
+            match self.of_pages(chunk, &own)? {
                 Some(pages) => all.extend(pages),
                 None => {
                     let extremes = chunk.statistics().and_then(|own| self.of_group(own));
@@ -83,17 +67,20 @@ impl Statistical<'_> {
     }
 
     /// Returns the bounds of the pages of a row group with these rows; `None` if the file has no index of them.
-    fn of_pages(
-        &self,
-        chunk: &ColumnChunkMetaData,
-        rows: &Range<u64>,
-        (values, places): (&Part, &Part),
-    ) -> Result<Option<Vec<Bounds>>> {
+    fn of_pages(&self, chunk: &ColumnChunkMetaData, rows: &Range<u64>) -> Result<Option<Vec<Bounds>>> {
         let (Some(of_values), Some(of_places)) = (chunk.column_index_range(), chunk.offset_index_range()) else {
             return Ok(None);
         };
-        let values = decode_column_index(&values.bytes(of_values)?, chunk.column_type())?;
-        let places = decode_offset_index(&places.bytes(of_places)?)?;
+        // A server would be asked twice for each file, and pages that are skipped come with those between them.
+        if self.file.is_remote() {
+            return Ok(None);
+        }
+        let bytes = |range: Range<u64>| {
+            let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+            self.file.get_bytes(range.start, len)
+        };
+        let values = decode_column_index(&bytes(of_values)?, chunk.column_type())?;
+        let places = decode_offset_index(&bytes(of_places)?)?;
         let firsts = places.page_locations().iter().map(|page| u64::try_from(page.first_row_index).ok());
         let Some(firsts) = firsts.collect::<Option<Vec<u64>>>() else { return Ok(None) };
         let len = rows.end - rows.start;
@@ -103,7 +90,8 @@ impl Statistical<'_> {
         }
         let page = |(page, first): (usize, &u64)| {
             let end = firsts.get(page + 1).copied().unwrap_or(len);
-            self.bounds_of(rows.start + first..rows.start + end, self.of_page(&values, page))
+            let own = rows.start + first..rows.start + end;
+            if own.is_empty() { None } else { self.bounds_of(own, self.of_page(&values, page)) }
         };
         Ok(Some(firsts.iter().enumerate().filter_map(page).collect()))
     }
