@@ -7,8 +7,8 @@
 //! from its begin to its end decodes it once.
 
 use super::Dtype;
-use super::sink::rows_of;
-use crate::error::{ColumnError, Result};
+use super::sink::wanted_rows;
+use crate::error::Result;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
@@ -164,10 +164,7 @@ impl<D: Decode> Decoded<D> {
     /// See [`Source::read`](super::Source::read).
     pub(super) fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let (size, own_rows) = (self.decoder.dtype().size(), self.rows);
-        let wanted = rows_of(first, dst, size).filter(|wanted| wanted.end <= own_rows).ok_or_else(|| {
-            let rows = (dst.len() / size) as u64;
-            ColumnError::ReadBeyondEnd { column: self.decoder.path().display().to_string(), first, rows, own_rows }
-        })?;
+        let wanted = wanted_rows(first, dst, size, own_rows, || self.decoder.path().display().to_string())?;
         let (mut row, mut rest) = (wanted.start, dst);
         while !rest.is_empty() {
             let grain = self.grains.partition_point(|start| *start <= row) - 1;

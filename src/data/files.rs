@@ -1,9 +1,9 @@
 //! Several files as one dataset.
 
 use super::dataset::Dataset;
-use super::sink::rows_of;
+use super::sink::wanted_rows;
 use super::{Bounds, Dtype, Memory, Source};
-use crate::error::{ColumnError, Error, JobError, Result};
+use crate::error::{Error, JobError, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -148,10 +148,7 @@ impl Source for Files {
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let (size, own_rows) = (self.dtype.size(), self.rows);
-        let wanted = rows_of(first, dst, size).filter(|wanted| wanted.end <= own_rows).ok_or_else(|| {
-            let rows = (dst.len() / size) as u64;
-            ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }
-        })?;
+        let wanted = wanted_rows(first, dst, size, own_rows, || self.name())?;
         let mut rest = dst;
         for (file, rows) in self.parts(wanted) {
             let (piece, after) = rest.split_at_mut((rows.end - rows.start) as usize * size);

@@ -3,9 +3,9 @@
 use super::bounds::fill;
 use super::nulls::Nulls;
 use super::partition_folders::FolderKeys;
-use super::sink::rows_of;
+use super::sink::wanted_rows;
 use super::{Bounds, ColumnOptions, Dtype, Scalar, Source};
-use crate::error::{ColumnError, Error, Result};
+use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// The bytes of a value: `i64` or `f64`.
@@ -67,10 +67,7 @@ impl Source for Partition {
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let own_rows = self.rows;
-        let wanted = rows_of(first, dst, SIZE).filter(|wanted| wanted.end <= own_rows).ok_or_else(|| {
-            let rows = (dst.len() / SIZE) as u64;
-            ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }
-        })?;
+        let wanted = wanted_rows(first, dst, SIZE, own_rows, || self.name())?;
         let (mut rest, mut row) = (dst, wanted.start);
         let file = self.values.partition_point(|(start, _)| *start <= first).saturating_sub(1);
         let ends = self.values[file + 1..].iter().map(|(start, _)| *start).chain([own_rows]);

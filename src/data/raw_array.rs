@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::memory::Disjoint;
-use super::sink::{check_fit, does_not_fit, rows_of};
+use super::sink::{check_fit, does_not_fit, rows_of, wanted_rows};
 use super::slice::SliceSink;
 use super::{Dtype, Memory, Parts, Placement, Sink, SinkMemory, Source, Target};
 use crate::error::{ColumnError, Result};
@@ -144,10 +144,7 @@ impl Source for RawArray<'_> {
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let (size, own_rows) = (self.layout.dtype.size(), self.rows());
-        let rows = rows_of(first, dst, size).filter(|rows| rows.end <= own_rows).ok_or_else(|| {
-            let rows = (dst.len() / size) as u64;
-            ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }
-        })?;
+        let rows = wanted_rows(first, dst, size, own_rows, || self.name())?;
         let (mut rest, stride) = (dst, self.layout.step());
         self.layout.runs(first, rows.end - first, |offset, len| {
             let (run, after) = std::mem::take(&mut rest).split_at_mut(len * size);

@@ -303,6 +303,23 @@ pub(super) fn rows_of(first_row: u64, bytes: &[u8], row_bytes: usize) -> Option<
     Some(first_row..first_row.checked_add(rows)?).filter(|_| bytes.len().is_multiple_of(row_bytes))
 }
 
+/// Returns the range of the rows that are to be read to `dst`, of a dataset of `own_rows` rows with this name.
+///
+/// # Errors
+/// [`Error::InvalidColumn`](crate::Error::InvalidColumn) if it has fewer, or `dst` is not a whole number of rows.
+pub(super) fn wanted_rows(
+    first: u64,
+    dst: &[u8],
+    row_bytes: usize,
+    own_rows: u64,
+    name: impl FnOnce() -> String,
+) -> Result<Range<u64>> {
+    rows_of(first, dst, row_bytes).filter(|wanted| wanted.end <= own_rows).ok_or_else(|| {
+        let rows = (dst.len() / row_bytes) as u64;
+        ColumnError::ReadBeyondEnd { column: name(), first, rows, own_rows }.into()
+    })
+}
+
 /// Checks that a target of a fixed dtype and size, its `own`, is opened for these rows.
 ///
 /// # Errors

@@ -9,9 +9,9 @@
 //! neighbours may need its last elements once more; at the end of the array, none does. If a slab that does not fit
 //! into the window is needed, one that no thread reads goes, and is decoded again if somebody comes back to it.
 
-use super::super::sink::rows_of;
+use super::super::sink::wanted_rows;
 use super::grid::Grid;
-use crate::error::{ColumnError, Result};
+use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -98,10 +98,7 @@ impl<C: Chunks> Slabs<C> {
     /// See [`Source::read`](crate::Source::read).
     pub(super) fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let own_rows = self.grid.elements();
-        let wanted = rows_of(first, dst, self.size).filter(|wanted| wanted.end <= own_rows).ok_or_else(|| {
-            let rows = (dst.len() / self.size) as u64;
-            ColumnError::ReadBeyondEnd { column: self.chunks.name(), first, rows, own_rows }
-        })?;
+        let wanted = wanted_rows(first, dst, self.size, own_rows, || self.chunks.name())?;
         let (mut at, mut rest) = (wanted.start, dst);
         while !rest.is_empty() {
             let slab = self.grid.slab_of(at);
