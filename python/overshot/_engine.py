@@ -473,8 +473,8 @@ def evaluate(
 
     Names are keyword arguments, keys of the mapping `names`, or variables of the caller. They stand for NumPy arrays,
     memory maps, `overshot.open` files, paths, other arrays in memory (DLPack, Arrow without nulls, buffers), or
-    numbers. Arrays are used in place; do not write to them until the call returns. All have the same shape: there is
-    no broadcasting.
+    numbers. Arrays are used in place; do not write to them until the call returns. Arrays of different
+    shapes are broadcast: each has all elements of a row, one element of each row, or one row for all rows.
 
     `out` is an array or a path for one expression, or a mapping by name for statements. Values without one are
     returned as new arrays, unless the text reads them again. A file gets its name when all rows are written.
