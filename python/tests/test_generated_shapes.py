@@ -22,7 +22,7 @@ import pytest
 import overshot
 from conftest import DEVICES
 
-PROGRAMS = 5400
+PROGRAMS = 5100
 ERRORS = 900
 PART = 300
 DEVICE = DEVICES[-1]
