@@ -54,7 +54,8 @@ class Near:
         smallest = float(np.finfo(self.value.dtype).smallest_subnormal)
         # Rounded in the dtype once here and once there.
         bound = np.asarray(error, "f8") + 2 * last_bit + 2 * smallest
-        self.error = np.where(np.isfinite(self.value) | (bound == np.inf), bound, 0)
+        # Infinities and NaN are what they are, unless nothing is known.
+        self.error = np.where(np.isfinite(self.value), bound, np.where(np.asarray(error) == np.inf, np.inf, 0))
 
     shape = property(lambda self: self.value.shape)
     dtype = property(lambda self: self.value.dtype)
@@ -327,6 +328,41 @@ def moving(name: str) -> Any:
     return call
 
 
+def quantile(x: Any, q: float) -> Any:
+    exact(x)
+    if np.asarray(x).dtype == np.bool_ or not np.all(np.isfinite(x)) or np.size(x) == 0:
+        raise UnknownError
+    value = np.asarray(np.quantile(x, q))
+    # The two values beside it may differ by more than their dtype holds.
+    wide = np.asarray(np.quantile(np.asarray(x).astype(np.longdouble), q), "f8")
+    return Near(wide.astype(value.dtype), 4 * np.finfo("f8").eps * np.max(np.abs(np.asarray(x).astype("f8"))))
+
+
+def topk(x: Any, k: int) -> Any:
+    exact(x)
+    if np.size(x) < k:
+        raise UnknownError
+    return np.sort(x, axis=None)[::-1][:k]  # NaN is the largest
+
+
+def histogram(x: Any, bins: int, low: float, high: float) -> Any:
+    exact(x)
+    if np.asarray(x).dtype == np.bool_:
+        raise UnknownError
+    return np.histogram(x, bins, (low, high))[0]
+
+
+def bincount(k: Any, n: int) -> Any:
+    exact(k)
+    if not np.all((0 <= k) & (k < n)):
+        raise UnknownError
+    return np.bincount(np.asarray(k).astype("i8").ravel(), minlength=n)
+
+
+def rand(shape: tuple[int, ...]) -> Any:
+    return lambda seed: np.random.Generator(np.random.Philox(key=seed)).random(shape)
+
+
 def cumsum(x: Any) -> Any:
     exact(x)
     dtype = np.cumsum(x[:0]).dtype
@@ -339,6 +375,8 @@ def cumsum(x: Any) -> Any:
 
 FUNCTIONS: dict[str, Any] = {
     "where": where, "abs": absolute, "clip": of_exact(np.clip), "shift": shift, "diff": diff, "cumsum": cumsum,
+    "quantile": quantile, "median": lambda x: quantile(x, 0.5), "topk": topk, "histogram": histogram,
+    "bincount": bincount,
     "min": one_or_two(reduction("min"), smaller), "max": one_or_two(reduction("max"), larger),
     "sqrt": of_exact(lambda a: np.sqrt(narrow(a))), "signbit": of_exact(lambda a: np.signbit(a) & ~np.isnan(a)),
     "atan2": near(lambda a, b: np.arctan2(narrow(a), narrow(b))),
@@ -442,7 +480,7 @@ class Program:
         if kind < 5:
             sign = self.one(["+", "-", "*", "+", "-", "*", "/", "//", "%"])
             if self.chance(0.2):
-                a, b = (b, a) if any(name in b for name in names) or self.chance(0.5) else (a, b)
+                a, b = b, a
             return f"({a} {sign} {b})" if self.chance(0.8) else f"{a} {sign} {b}"
         if kind == 5:
             if b.startswith("-") and self.kind not in ("same", "line"):
@@ -458,7 +496,7 @@ class Program:
         if kind == 9:
             function = self.one([*SAME, "abs", "abs", "sqrt", "signbit"])
             if function in ("isnan", "isfinite", "isinf") and self.kind not in ("same", "line"):
-                # Of integers these are one value for all rows: see `test_what_is_refused`.
+                # Of integers these are one value for all rows: see `test_known_differences`.
                 a = f"f64({a})"
             return f"{function}({a})"
         if kind == 10:
@@ -566,6 +604,25 @@ class Program:
             return True
         return False
 
+    def ranked(self, name: str, names: list[str], shape: tuple[int, ...]) -> None:
+        """A value found by its rank, or counts."""
+
+        def make() -> str:
+            of = self.row_text(names, shape, depth=1)
+            kind = self.random.integers(5)
+            if kind == 4 and np.asarray(parts(self.value(of))[0]).dtype.kind in "iu":
+                return f"bincount(({of}) % 5, 5)"
+            texts = ["median({})", f"quantile({{}}, {self.random.integers(11) / 10})", "topk({}, 3)"]
+            return str([*texts, "histogram({}, 7, -4, 9)"][kind % 4].format(of))
+
+        for _ in range(20):
+            try:
+                self.value(text := make())
+            except UnknownError:
+                continue
+            self.state(name, text, result=True)
+            return
+
     def same(self) -> None:
         """Elements are rows: all arrays have one shape, and reductions reduce all elements."""
         shape = self.shape((1, 2, 3, 4))
@@ -587,6 +644,8 @@ class Program:
         self.state("y", self.row_text(names, shape))
         if self.chance(0.5):
             self.reduced(self.row_text(names, shape), "s")
+        if self.chance(0.2):
+            self.ranked("v", names, shape)
         if self.chance(0.3):
             kept = f"({self.row_text(names, shape)})[{self.condition(names, shape)}]"
             if np.prod(self.value(kept).shape) > 0:
@@ -598,8 +657,8 @@ class Program:
         for _ in range(self.random.integers(1, 3)):
             self.add(self.rows, shape)
         self.neighbours = self.chance(0.6)
-        self.values["i"] = np.arange(shape[0])
-        names = [*self.rows, "i"]
+        self.values |= {"i": np.arange(shape[0]), "rand": rand(shape)}
+        names = [*self.rows, "i"] + ["rand(7)"] * self.chance(0.2)
         if self.chance(0.3):
             self.reduced(self.row_text(self.rows, shape), "r")
             names += [name for name in self.expected if name == "r"]
@@ -616,6 +675,8 @@ class Program:
             self.state("y", f"({text})[{self.condition(self.rows, shape)}]")
         else:
             self.state("y", text)
+        if self.chance(0.2):
+            self.ranked("v", self.rows, shape)
         if self.chance(0.4) or not self.arguments():
             self.reduced(self.row_text(self.rows, shape), "s")
 
@@ -645,8 +706,8 @@ class Program:
             self.add(self.small, shape[-1:])
         names = self.everything()
         self.neighbours = self.chance(0.3)
-        if self.chance(0.2):
-            names.append("i")
+        names += [name for name in ("i", "rand(7)") if self.chance(0.2)]
+        self.values["rand"] = rand(shape)
         if self.chance(0.6):
             options = self.one([", axis=0", ", axis=0", ", axis=0, keepdims=True", ""])
             if self.reduced(self.row_text(names, shape), "r", options):
@@ -657,6 +718,8 @@ class Program:
         for name in ("s", "t")[: self.random.integers(3)]:
             options = self.one([", axis=0", ", axis=0, keepdims=True", ""])
             self.reduced(self.row_text(names, shape), name, options)
+        if self.chance(0.2):
+            self.ranked("w", names, shape)
         if self.columns and self.chance(0.4):
             self.state("v", self.row_text(self.columns, self.values[self.columns[0]].shape))
         if self.columns and self.chance(0.4):
@@ -793,7 +856,7 @@ def broken(seed: int) -> tuple[str, dict[str, Any], type[Exception]]:
         program = Program(100_000 + 1000 * seed + attempt)
         text, given = program.text(), dict(program.arguments())
         arrays = [name for name, value in given.items() if np.ndim(value) and np.size(value)]
-        if not arrays:
+        if not arrays or "rand" in text:
             continue
         name = arrays[random.integers(len(arrays))]
         x = given[name]
@@ -904,7 +967,10 @@ def test_what_the_language_does_not_have_is_refused(engines: Any, text: str, pro
         # The other dimensions of `w * mu` are those of a row of the job, and not (1, 2).
         ("y = v * mu; z = w * mu", {"z": (4, 1, 2)}),
         ("y = v * mu; s = sum(w * mu)", {"s": 8}),
-        # Constants of the text that are found out from a dtype have one element for each row.
+        # What is a constant whatever the input is has no shape of its own.
+        ("y = (x ** 0) * k", {"y": (4, 3)}),
+        ("s = sum((x ** 0) * k)", {"s": 12}),
+        ("y = isfinite(u) * k", {"y": (4, 3)}),
         ("y = (u >= -1) | (k > 0)", {"y": (4, 3)}),
         ("s = sum((u >= -1) | (k > 0))", {"s": 12}),
         ("y = shift(u != -1, 1, 0)", {"y": (4, 3)}),
