@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import math
 import operator
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,7 +61,6 @@ _UFUNCS.update(
 )
 
 
-
 def _square(x: Any) -> Any:
     # NumPy computes with 8 bits for bools.
     return (x.astype("int8") if x.dtype == np.bool_ else x) * x
@@ -86,13 +87,10 @@ _COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.logaddexp: _logaddexp,
 }
 
-# Keys that pick elements by their place. Those of NumPy's other keys are known only from values.
+# Keys that pick elements by their place, beside arrays of integers. Masks are filters of the language.
 _KEYS = (int, np.integer, slice, type(None), type(...))
 
 _REDUCTIONS = ("sum", "prod", "mean", "min", "max", "var", "std", "any", "all", "argmin", "argmax")
-# Of NumPy, with its own name of each.
-_REDUCING: dict[Any, str] = {getattr(np, name): name for name in _REDUCTIONS}
-_REDUCING.update({np.amin: "min", np.amax: "max"})
 _REDUCING_UFUNCS: dict[np.ufunc, str] = {
     np.add: "sum",
     np.multiply: "prod",
@@ -101,6 +99,41 @@ _REDUCING_UFUNCS: dict[np.ufunc, str] = {
     np.logical_and: "all",
     np.logical_or: "any",
 }
+
+# Settings of the function of `jit` that is called, for arrays that are computed on the way.
+_settings: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("overshot.jit")
+
+# A filter, whose second argument is the condition.
+_FILTER = "{}[{}]"
+# Functions of one dimension that look at other rows: views cannot be moved to what they read.
+_OF_SEVERAL_ROWS = ("cumsum(", "shift(")
+# Rows that are wider than this are better read as columns.
+_WIDEST_ROW = 1 << 18
+
+
+class _Step(NamedTuple):
+    """An operation on whole arrays: a job computes it, and its value is an input of the jobs that come after."""
+
+    # NumPy's function, which says what the dtype is.
+    name: str
+    text: str
+    # If rows are reduced to one, or each row to a value: the axes of NumPy.
+    axis: tuple[int, ...] | None = None
+    # Its value has rows, as those of elementwise operations, and is not a result of all of them.
+    is_rows: bool = False
+
+
+class _View(NamedTuple):
+    """A function of NumPy that picks, orders or repeats elements of an array, which is computed before."""
+
+    function: Callable[[Any], Any]
+
+
+PRODUCT_OVER_ROWS = "({}).T @ ({})"
+PRODUCT_WITH_MATRIX = "({}) @ ({})"
+
+# Computes an array before what uses it.
+_own = _View(operator.methodcaller("view"))
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -119,19 +152,33 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     (np.float64(3.1622776601683795), array([-1.34164079, -0.4472136 ,  0.4472136 ,  1.34164079]))
     """
 
-    __slots__ = ("_arguments", "_dtype", "_form", "_value", "shape")
+    __slots__ = ("_arguments", "_dtype", "_form", "_mask", "_shape", "_value")
 
-    def __init__(self, form: str, arguments: tuple[Any, ...], shape: tuple[int, ...], value: Any = None) -> None:
-        # An input has no form; a reduction has the name of its function.
+    def __init__(
+        self,
+        form: str | _Step | _View,
+        arguments: tuple[Any, ...],
+        shape: tuple[Any, ...],
+        value: Any = None,
+        mask: Array | None = None,
+    ) -> None:
+        # An input has no form.
         self._form = form
         self._arguments = arguments
         self._value = value
+        # The condition of the rows that are kept. Their number is not known before they are computed, and is `None`.
+        self._mask = mask
         self._dtype: np.dtype[Any] | None = None
-        self.shape = shape
+        self._shape = shape
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape. That of a filtered array is known from its values only, so it is computed."""
+        return _known(self)._shape
 
     @property
     def ndim(self) -> int:
-        return len(self.shape)
+        return len(self._shape)
 
     @property
     def size(self) -> int:
@@ -156,6 +203,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                     stack += [node, *waiting]
                 elif node._value is not None:
                     node._dtype = np.dtype((gpu_array(node._value) or node._value).dtype)
+                elif isinstance(node._form, _View) or node._form == _FILTER:
+                    node._dtype = operands[0]._dtype
                 else:
                     dtypes = (each._dtype if isinstance(each, Array) else each for each in operands)
                     node._dtype = _dtype_of(node._form, *dtypes)
@@ -202,31 +251,27 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return 1, 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        if method == "reduce" and set(options) <= {"axis"} and options.get("axis", 0) in (None, 0) and self.ndim == 1:
-            if ufunc in _REDUCING_UFUNCS:
-                return _reduced(_REDUCING_UFUNCS[ufunc], self)
+        from overshot import _lazy_functions
+
+        if method == "reduce" and ufunc in _REDUCING_UFUNCS and set(options) <= {"axis", "keepdims"}:
+            # Of ufuncs, the first axis is the default.
+            return _reduced(_REDUCING_UFUNCS[ufunc], inputs[0], **{"axis": 0, **options})
+        if method == "accumulate" and ufunc is np.add and set(options) <= {"axis"}:
+            return _lazy_functions.cumsum(inputs[0], **{"axis": 0, **options})
         if method == "__call__" and not options:
             if ufunc in _UFUNCS:
                 return _of(_UFUNCS[ufunc], *inputs)
             if ufunc in _COMPOSED:
                 return _COMPOSED[ufunc](*inputs)
+            if ufunc in _lazy_functions.UFUNCS:
+                return _lazy_functions.UFUNCS[ufunc](*inputs)
         what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         raise _unsupported(what, options)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        if function is np.where and len(arguments) == 3 and not options:
-            return _of("where(bool({}), {}, {})", *arguments)
-        if function is np.clip and len(arguments) == 3 and not options:
-            return _of("clip({}, {}, {})", *arguments)
-        if function is np.round and len(arguments) == 1 and not options:
-            return _of("round({})", *arguments)
-        if function in _REDUCING and len(arguments) == 1 and not options:
-            return _reduced(_REDUCING[function], arguments[0])
-        if function is np.count_nonzero and len(arguments) == 1 and not options:
-            return _reduced("sum", _of("i64(bool({}))", *arguments))
-        if function is np.shape:
-            return self.shape
-        raise _unsupported(f"numpy.{function.__name__}", options)
+        from overshot import _lazy_functions
+
+        return _lazy_functions.call(function, arguments, options)
 
     # Arrays are values, so `x += y` makes another one, as with numbers.
     __iadd__ = np.lib.mixins.NDArrayOperatorsMixin.__add__
@@ -242,60 +287,87 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     __ilshift__ = np.lib.mixins.NDArrayOperatorsMixin.__lshift__
     __irshift__ = np.lib.mixins.NDArrayOperatorsMixin.__rshift__
 
-    def sum(self) -> Array:
-        return _reduced("sum", self)
+    def sum(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced_as("sum", self, axis, dtype, keepdims)
 
-    def prod(self) -> Array:
-        return _reduced("prod", self)
+    def prod(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced_as("prod", self, axis, dtype, keepdims)
 
-    def mean(self) -> Array:
-        return _reduced("mean", self)
+    def mean(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced_as("mean", self, axis, dtype, keepdims)
 
-    def min(self) -> Array:
-        return _reduced("min", self)
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced("min", self, axis, keepdims)
 
-    def max(self) -> Array:
-        return _reduced("max", self)
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced("max", self, axis, keepdims)
 
-    def var(self) -> Array:
-        return _reduced("var", self)
+    def var(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Array:
+        return _variance(self, axis, ddof, keepdims)
 
-    def std(self) -> Array:
-        return _reduced("std", self)
+    def std(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Array:
+        # The language rounds the root of the variance once.
+        if ddof == 0:
+            return _reduced("std", self, axis, keepdims)
+        root: Array = np.sqrt(_variance(self, axis, ddof, keepdims))  # type: ignore[assignment]
+        return root
 
-    def any(self) -> Array:
-        return _reduced("any", self)
+    def any(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced("any", self, axis, keepdims)
 
-    def all(self) -> Array:
-        return _reduced("all", self)
+    def all(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        return _reduced("all", self, axis, keepdims)
 
-    def argmin(self) -> Array:
-        return _reduced("argmin", self)
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Array:
+        return _reduced("argmin", self, axis, keepdims)
 
-    def argmax(self) -> Array:
-        return _reduced("argmax", self)
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Array:
+        return _reduced("argmax", self, axis, keepdims)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
+        from overshot import _lazy_functions
+
+        return _lazy_functions.cumsum(self, axis, dtype)
+
+    def dot(self, other: Any) -> Array:
+        from overshot import _lazy_functions
+
+        return _lazy_functions.dot(self, other)
+
+    def reshape(self, *shape: Any) -> Array:
+        new = shape[0] if len(shape) == 1 else shape
+        return _viewed(self, operator.methodcaller("reshape", new))
 
     def __iter__(self) -> Iterator[Array]:
         return (self[k] for k in range(len(self)))
 
     def __len__(self) -> int:
-        if not self.shape:
+        if not self._shape:
             raise TypeError("an array without dimensions has no length")
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Array:
         keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(each, bool) or not isinstance(each, _KEYS) for each in keys):
-            raise _unsupported("indexing by arrays and lists", ())
-        return _viewed(self, lambda values: values[key])
+        masks = [each for each in keys if isinstance(each, (Array, np.ndarray)) and each.dtype == np.bool_]
+        if masks and len(keys) > 1:
+            raise _unsupported("indexing by a mask and other keys at once", ())
+        if masks:
+            mask = array(masks[0])
+            # One without dimensions keeps all elements, or none, in a new first dimension.
+            return _filtered(self, mask) if mask.ndim else _filtered(self[None], mask[None])
+        picked = tuple(each if isinstance(each, _KEYS) else _places(each) for each in keys)
+        if any(isinstance(each, bool) for each in picked):
+            raise _unsupported("indexing by True and False", ())
+        return _viewed(self, operator.itemgetter(picked if isinstance(key, tuple) else picked[0]))
 
     @property
     def T(self) -> Array:
-        return _viewed(self, np.transpose)
+        # A product may read it, even if there is no such view.
+        return Array(_View(np.transpose), (self,), self.shape[::-1]) if _is_on_gpu(self) else _viewed(self, np.transpose)
 
     @property
     def mT(self) -> Array:
-        return _viewed(self, lambda values: np.swapaxes(values, -1, -2))
+        return _viewed(self, operator.methodcaller("swapaxes", -1, -2))
 
     def __bool__(self) -> bool:
         return bool(self.__array__())
@@ -313,9 +385,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return operator.index(self.__array__()[()])
 
     def __repr__(self) -> str:
-        if self._value is not None:
-            return f"<overshot.Array of shape {self.shape}>"
-        return f"<overshot.Array of shape {self.shape}: {_text(self)}>"
+        # The number of rows that a filter keeps is not computed for it.
+        shape = str(self._shape).replace("None", "?")
+        text = "" if self._value is not None else f": {_text(self)}"
+        return f"<overshot.Array of shape {shape}{text}>"
 
     # As NumPy's arrays: `==` compares the values.
     __hash__ = None  # type: ignore[assignment]
@@ -344,15 +417,12 @@ def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
     for values in arrays:
         if not isinstance(values, Array):
             raise TypeError(f"{type(values).__name__} is not a lazy array")
+    settings = {**_settings.get({}), **settings}
     wanted = list(dict.fromkeys(map(_Key, arrays)))
     while pending := [key.of for key in wanted if key.of._value is None]:
         inner = _unresolved(pending)
-        # Reductions of reductions wait for those below them; everything that waits for none is computed now.
-        ready = inner or pending
-        by_rows: dict[tuple[int, ...], list[Array]] = {}
-        for each in ready:
-            by_rows.setdefault(_rows_of(each), []).append(each)
-        for roots in by_rows.values():
+        # Steps that need others wait for those below them; everything that waits for none is computed now.
+        for roots in _jobs(inner or [each for each in pending if each._value is None]):
             _run(roots, settings)
     return tuple(_result(values, settings) for values in arrays)
 
@@ -375,7 +445,11 @@ def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         lazy = [_argument(each) for each in arguments]
-        return _computed(function(*lazy, **{name: _argument(each) for name, each in named.items()}), settings)
+        before = _settings.set(settings)
+        try:
+            return _computed(function(*lazy, **{name: _argument(each) for name, each in named.items()}), settings)
+        finally:
+            _settings.reset(before)
 
     return call
 
@@ -424,12 +498,18 @@ def _unsupported(what: str, options: Any) -> TypeError:
 def _of(form: str, *arguments: Any) -> Array:
     """Makes the array of an operation."""
     operands = tuple(_operand(each) for each in arguments)
-    shapes = {each.shape for each in operands if isinstance(each, Array) and each.shape}
+    arrays = [each for each in operands if isinstance(each, Array) and each._shape]
+    # Rows that one condition keeps are combined as they are. With any others, they are computed.
+    first = arrays[0] if arrays else None
+    if first is not None and first._mask is not None:
+        if all(each._shape == first._shape and _is_same(each._mask, first._mask) for each in arrays):
+            return Array(form, operands, first._shape, mask=first._mask)
+    shapes = {each.shape for each in arrays}
     try:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
-        first, second = sorted(shapes)[:2]
-        raise ValueError(f"arrays of shapes {first} and {second} cannot be broadcast; index or reshape one") from None
+        one, other = sorted(shapes)[:2]
+        raise ValueError(f"arrays of shapes {one} and {other} cannot be broadcast; index or reshape one") from None
     if len(shapes) > 1:
         operands = tuple(_broadcast_to(each, shape) if isinstance(each, Array) else each for each in operands)
     return Array(form, operands, shape)
@@ -437,38 +517,122 @@ def _of(form: str, *arguments: Any) -> Array:
 
 def _broadcast_to(values: Array, shape: tuple[int, ...]) -> Array:
     # Numbers are the same in all rows without that.
-    return _viewed(values, lambda own: np.broadcast_to(own, shape)) if values.shape not in ((), shape) else values
+    is_same = values.shape in ((), shape)
+    return values if is_same else _viewed(values, functools.partial(np.broadcast_to, shape=shape))
+
+
+def _known(values: Array) -> Array:
+    """Returns an array whose shape is known: a filtered one is computed."""
+    if values._mask is not None:
+        compute(values)
+    return values
+
+
+def _places(key: Any) -> np.ndarray:
+    """Returns numbers of elements, which are known when the array is indexed."""
+    # A copy, because a view may be made later.
+    places = np.array(key) if isinstance(key, (Array, np.ndarray, list)) else np.array(None)
+    if not places.size and isinstance(key, list):
+        places = places.astype(np.intp)
+    if places.dtype.kind not in "iu":
+        kind = f"lists or arrays of {places.dtype}" if places.dtype.kind != "O" else type(key).__name__
+        raise _unsupported(f"indexing by {kind}", ())
+    return places
+
+
+def _is_on_gpu(values: Array) -> bool:
+    is_resident = isinstance(values._value, _core.Resident)
+    return is_resident or (values._value is not None and gpu_array(values._value) is not None)
+
+
+def _check_views(values: Array) -> None:
+    if _is_on_gpu(values):
+        raise TypeError("a lazy array has no views of arrays on a GPU; index the array itself first")
+
+
+def _is_whole(node: Array) -> bool:
+    """Returns whether views of an array are views of its value, and not of what it reads."""
+    return not isinstance(node._form, str) or node._form.startswith(_OF_SEVERAL_ROWS)
 
 
 def _viewed(values: Array, view: Callable[[Any], Any]) -> Array:
     """Returns a view of an array: a function of NumPy that picks, orders or repeats elements, without their values.
 
     A view of an elementwise expression is the expression of the views of what it reads. Nothing is computed for it, and
-    the elements that the view leaves out are never computed.
+    the elements that the view leaves out are never computed. What is no elementwise expression is computed first.
     """
     made: dict[_Key, Array] = {}
-    stack = [values]
+    stack = [_known(values)]
     while stack:
         node = stack.pop()
         if _Key(node) in made:
             continue
         # Numbers have no elements to pick: they are the same in all rows of any shape.
-        is_expression = node._value is None and node.shape != ()
+        is_expression = node._value is None and node.shape != () and not _is_whole(node)
         below = [each for each in node._arguments if isinstance(each, Array) and each.shape] if is_expression else []
         waiting = [each for each in below if _Key(each) not in made]
         if waiting:
             stack += [node, *waiting]
             continue
-        if isinstance(node._value, _core.Resident) or (node._value is not None and gpu_array(node._value)):
-            raise TypeError("a lazy array has no views of arrays on a GPU; index the array itself first")
         if node._value is not None:
+            _check_views(node)
             new = array(np.asarray(view(_result(node))))
         else:
-            shape = view(np.broadcast_to(np.int8(0), node.shape)).shape
-            viewed = (made.get(_Key(each), each) if isinstance(each, Array) else each for each in node._arguments)
-            new = Array(node._form, tuple(viewed), shape) if is_expression else Array("{}", (node,), shape)
+            viewed = tuple(made.get(_Key(each), each) if isinstance(each, Array) else each for each in node._arguments)
+            if below:
+                new = Array(node._form, viewed, made[_Key(below[0])].shape)
+            else:
+                shape = view(np.broadcast_to(np.int8(0), node.shape)).shape
+                new = Array(_View(view) if node.shape and not is_expression else "{}", (node,), shape)
         made[_Key(node)] = new
     return made[_Key(values)]
+
+
+def _of_rows(values: Array) -> Array:
+    """Returns the same values, with an array among what they read: numbers alone do not say how many rows there are."""
+    stack, seen = [values], set()
+    while stack:
+        node = stack.pop()
+        if node._shape and (node._value is not None or not isinstance(node._form, str)):
+            return values
+        if _Key(node) not in seen and isinstance(node._form, str):
+            seen.add(_Key(node))
+            stack += [each for each in node._arguments if isinstance(each, Array)]
+    return Array(_own, (values,), values.shape)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Returns whether two conditions are the same: one array, or one short text of the same arrays."""
+    stack = [(one, other)]
+    for _ in range(20):
+        if not stack:
+            return True
+        a, b = stack.pop()
+        if a is b or (type(a) is type(b) and isinstance(a, (bool, int, float)) and a == b):
+            continue
+        is_text = isinstance(a, Array) and isinstance(b, Array) and isinstance(a._form, str)
+        if not is_text or a._value is not None or b._value is not None or (a._form, a._shape) != (b._form, b._shape):
+            return False
+        stack += zip(a._arguments, b._arguments, strict=True)
+    return False
+
+
+def _filtered(values: Array, mask: Array) -> Array:
+    """Returns the elements, or the rows, where a mask is true."""
+    # As in NumPy, a mask without elements keeps none.
+    fits = [own in (length, 0) for own, length in zip(mask.shape, values.shape, strict=False)]
+    if mask.ndim > values.ndim or not all(fits):
+        message = f"a mask of shape {mask.shape} does not fit an array of shape {values.shape}"
+        raise IndexError(f"{message}; its shape has to be that of the array, or of the array's first axes")
+    tail = values.shape[mask.ndim :]
+    if values.size == 0 or mask.size == 0:
+        kept = np.count_nonzero(np.asarray(mask))
+        return array(np.empty((kept, *tail), values.dtype))
+    if mask.ndim > 1 and tail:
+        values = _viewed(values, operator.methodcaller("reshape", (mask.size, *tail)))
+        mask = _viewed(mask, operator.methodcaller("reshape", mask.size))
+    mask = _of_rows(mask)
+    return Array(_FILTER, (values, mask), (None, *tail), mask=mask)
 
 
 def _operand(value: Any) -> Any:
@@ -478,11 +642,16 @@ def _operand(value: Any) -> Any:
     return array(value)
 
 
-def _operation_dtype(form: str, *operands: Any) -> np.dtype[Any]:
+def _operation_dtype(form: str | _Step, *operands: Any) -> np.dtype[Any]:
     """Returns the dtype of an operation on arrays of dtypes and on numbers of Python."""
-    if form in _REDUCTIONS:
-        one: np.generic = getattr(np, form)(np.ones(1, operands[0]))
-        return one.dtype
+    if isinstance(form, _Step):
+        if form.name in ("matmul", "roll"):
+            first: np.dtype[Any] = operands[0]
+            return first
+        options = {"quantile": (0.5,), "histogram": (1, (0, 1))}.get(form.name, ())
+        value = getattr(np, form.name)(np.ones(1, operands[0]), *options)
+        dtype: np.dtype[Any] = (value[0] if isinstance(value, tuple) else value).dtype
+        return dtype
     columns = tuple(array(np.ones(1, each)) if isinstance(each, np.dtype) else each for each in operands)
     text, names, outputs, _ = _statements([Array(form, columns, (1,))])
     planned = _engine.plan(text, names, rows=1, device="cpu").to_dict()["columns"]
@@ -492,41 +661,155 @@ def _operation_dtype(form: str, *operands: Any) -> np.dtype[Any]:
 _dtype_of = functools.lru_cache(maxsize=1024, typed=True)(_operation_dtype)
 
 
-def _reduced(name: str, values: Any) -> Array:
-    return Array(name, (array(values),), ())
+def _reduced(name: str, values: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    values = array(values)
+    if name.startswith("arg"):
+        if axis is not None:
+            axis = operator.index(axis)
+        # The places of kept rows are not known in the pass that keeps them.
+        values = _known(values)
+    axes = _axes(axis, values.ndim)
+    if len(axes) == values.ndim:
+        whole = Array(_Step(name, f"{name}({{}})"), (values,), ())
+        return _viewed(whole, functools.partial(np.broadcast_to, shape=(1,) * values.ndim)) if keepdims else whole
+    # Kept rows are computed, unless they are reduced to one.
+    own_shape = values._shape if axes == (0,) else values.shape
+    shape = tuple(1 if k in axes else n for k, n in enumerate(own_shape) if keepdims or k not in axes)
+    if not axes:
+        values = _viewed(values, operator.methodcaller("reshape", (*values.shape, 1)))
+        axes += (values.ndim - 1,)
+    kept = [k for k in range(values.ndim) if k not in axes]
+    if values._mask is not None or _by_columns(values.shape, axes):
+        order, places = [*axes, *kept], range(1)
+    else:
+        order, places = [*kept, *axes], range(-len(axes), 0)
+    if order != sorted(order):
+        values = _viewed(values, functools.partial(np.transpose, axes=order))
+    own = tuple(places)
+    text = f"{name}({{}}, axis={own[0] if len(own) == 1 else own})"
+    return Array(_Step(name, text, own), (_of_rows(values),), shape)
 
 
-def _rows_of(values: Array) -> tuple[int, ...]:
-    """Returns the shape of the rows over which a value is computed."""
-    return values._arguments[0].shape if values._form in _REDUCTIONS else values.shape
+def _by_columns(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Returns whether to reduce the rows to one, and not each row to a value."""
+    if len(axes) > 1:
+        return False
+    length = shape[axes[0]]
+    width = math.prod(shape[: axes[0]] + shape[axes[0] + 1 :])
+    # Elements that are near to each other in memory make a row, unless the row is too wide.
+    return length > _WIDEST_ROW or width <= _WIDEST_ROW if axes[0] == 0 else length > _WIDEST_ROW >= width
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    given = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = [operator.index(each) for each in given]
+    for each in axes:
+        if not -ndim <= each < ndim:
+            raise np.exceptions.AxisError(f"axis {each} does not exist: the array has {ndim} dimensions")
+    if len({each % ndim for each in axes}) < len(axes):
+        raise ValueError(f"axis={axis} names an axis twice")
+    return tuple(sorted(each % ndim for each in axes))
+
+
+def _reduced_as(name: str, values: Any, axis: Any, dtype: Any, keepdims: bool) -> Array:
+    if dtype is None:
+        return _reduced(name, values, axis, keepdims)
+    return _reduced(name, array(values).astype(dtype), axis, keepdims).astype(dtype)
+
+
+def _variance(values: Array, axis: Any, ddof: float, keepdims: bool) -> Array:
+    variance: Any = _reduced("var", values, axis, keepdims)
+    if ddof != 0:
+        # As NumPy, which divides by zero if there are not enough elements.
+        count = math.prod(values.shape[k] for k in _axes(axis, values.ndim))
+        variance = variance * float(count) / max(count - float(ddof), 0.0)
+    return array(variance)
+
+
+def _rows_of(values: Array) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes of the rows over which a value is computed: of several ones, if it is a product."""
+    operands = values._arguments if isinstance(values._form, _Step) else (values,)
+    return tuple(each._mask.shape + each._shape[1:] if each._mask is not None else each._shape for each in operands)
+
+
+def _jobs(ready: Iterable[Array]) -> list[list[Array]]:
+    """Divides what can be computed now into jobs."""
+    jobs: dict[Any, list[Array]] = {}
+    alone: list[Array] = []
+    for each in ready:
+        form = each._form
+        if isinstance(form, _Step) and form.axis is None and not form.is_rows and form.name != "matmul":
+            alone.append(each)
+            continue
+        # The outputs of a job are filtered by one condition; and reductions are over the rows, or within them.
+        axes = (form.axis or form.name) if isinstance(form, _Step) else None
+        mask = None
+        if each._mask is not None:
+            same = (key[2] for key in jobs if key[2] is not None and _is_same(key[2].of, each._mask))
+            mask = next(same, _Key(each._mask))
+        jobs.setdefault((_rows_of(each), axes, mask), []).append(each)
+    # Other results go with any job over the same rows.
+    for each in alone:
+        rows = _rows_of(each)
+        key = next((key for key in jobs if key[0] == rows), (rows, None, None))
+        jobs.setdefault(key, []).append(each)
+    # So do outputs that are not filtered with reductions along an axis.
+    for key in [key for key in jobs if key[1:] == (None, None)]:
+        joined = next((other for other in jobs if other[0] == key[0] and isinstance(other[1], tuple)), key)
+        if joined != key:
+            jobs[joined] += jobs.pop(key)
+    return list(jobs.values())
 
 
 def _unresolved(roots: Iterable[Array]) -> list[Array]:
-    """Returns the reductions below the roots that are not computed and depend on no others."""
+    """Returns what is below the roots, has to be computed before, and depends on nothing of that kind.
+
+    Views of what is computed get their values on the way.
+    """
     found: dict[_Key, None] = {}
-    depends: dict[_Key, bool] = {}
+    waits: dict[_Key, bool] = {}
     stack = [(root, False) for root in roots]
     for_root = {_Key(root) for root in roots}
     while stack:
         node, is_done = stack.pop()
         key = _Key(node)
-        if key in depends or node._value is not None:
+        if key in waits or node._value is not None:
             continue
         below = [each for each in node._arguments if isinstance(each, Array) and each._value is None]
         if not is_done:
             stack.append((node, True))
             stack.extend((each, False) for each in below)
             continue
-        waits = any(depends.get(_Key(each), False) or each._form in _REDUCTIONS for each in below)
-        depends[key] = waits
-        if node._form in _REDUCTIONS and not waits and key not in for_root:
-            found[key] = None
-    # The roots among them come along, so that they need no pass of their own.
+        if isinstance(node._form, _View) and not below:
+            _check_views(node._arguments[0])
+            _settle(node, np.asarray(node._form.function(_result(node._arguments[0]))))
+            continue
+        needed = below if isinstance(node._form, _View) else [each for each in below if isinstance(each._form, _Step)]
+        found.update((_Key(each), None) for each in needed if not waits[_Key(each)])
+        waits[key] = bool(needed) or any(waits[_Key(each)] for each in below)
+    # The steps among the roots come along, so that they need no pass of their own.
     if found:
         for key in for_root:
-            if key.of._form in _REDUCTIONS and not depends.get(key, True):
+            if isinstance(key.of._form, _Step) and not waits.get(key, True):
                 found[key] = None
     return [key.of for key in found]
+
+
+def _settle(values: Array, value: Any) -> None:
+    """Gives an array its value."""
+    values._form, values._arguments, values._value, values._mask = "", (), value, None
+    if values._shape and values._shape[0] is None:
+        values._shape = value.shape
+
+
+def _is_same_array(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    # Two views of the same elements, such as the transpose of a transpose.
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype == other.dtype):
+        return False
+    first, second = one.__array_interface__, other.__array_interface__
+    return one.size > 0 and (first["data"], one.shape, one.strides) == (second["data"], other.shape, other.strides)
 
 
 def _literal(value: Any) -> str:
@@ -534,6 +817,13 @@ def _literal(value: Any) -> str:
     kind = next(kind for kind in (bool, int, float) if isinstance(value, kind))
     text = repr(kind(value))
     return f"({text})" if text.startswith("-") else text
+
+
+def _form_of(node: Array) -> str:
+    if isinstance(node._form, _Step):
+        return node._form.text
+    # No job has these: they are computed before it.
+    return "{}[...]" if isinstance(node._form, _View) else node._form
 
 
 def _statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict[str, Any], list[str], list[str]]:
@@ -561,7 +851,11 @@ def _statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict
             stack.append((node, True))
             if node._value is None:
                 stack.extend((each, False) for each in reversed(node._arguments) if isinstance(each, Array))
+    # The right side of a product with a matrix is no column, also if a column is the same array.
+    products = [node for node in order if isinstance(node._form, _Step) and node._form.text == PRODUCT_WITH_MATRIX]
+    matrices = {_Key(node._arguments[1]) for node in products}
     names: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     texts: dict[_Key, str] = {}
     depths: dict[_Key, int] = {}
     statements: list[str] = []
@@ -570,12 +864,16 @@ def _statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict
     for node in order:
         key = _Key(node)
         if node._value is not None:
-            name = next((known for known, value in names.items() if value is node._value), f"a{len(names)}")
+            name = f"a{len(names)}"
+            if key not in matrices:
+                known = (known for known, value in columns.items() if _is_same_array(value, node._value))
+                name = next(known, name)
+                columns[name] = node._value
             names[name] = node._value
             texts[key] = name
             continue
         parts = [texts[_Key(each)] if isinstance(each, Array) else number(each) for each in node._arguments]
-        text = f"{node._form}({parts[0]})" if node._form in _REDUCTIONS else node._form.format(*parts)
+        text = _form_of(node).format(*parts)
         depth = 1 + max((depths.get(_Key(each), 0) for each in node._arguments if isinstance(each, Array)), default=0)
         # Expressions nest 200 levels deep at most, and an operation takes up to two.
         is_deep = depth > 80
@@ -584,7 +882,7 @@ def _statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict
             name = f"t{len(statements)}"
             statements.append(f"{name} = {text}")
             text = name
-            if key in is_root and node._form not in _REDUCTIONS:
+            if key in is_root and not (isinstance(node._form, _Step) and not node._form.is_rows):
                 kept.append(name)
         texts[key] = text
     names.update({name: float(text.strip("()")) for text, name in floats.items()})
@@ -599,21 +897,34 @@ def _text(values: Array) -> str:
 
 def _run(roots: list[Array], settings: dict[str, Any]) -> None:
     """Computes arrays over the same rows in one pass."""
+    empty = [root for root in roots if isinstance(root._form, _Step) and root._form.axis and 0 in _rows_of(root)[0]]
+    for root in empty:
+        _settle(root, _of_no_elements(root))
+    roots = [root for root in roots if root._value is None]
+    if not roots:
+        return
     text, names, results, kept = _statements(roots)
     rows = None
     if not any(getattr(value, "shape", ()) for value in names.values()):
-        rows = math.prod(_rows_of(roots[0]))
+        rows = math.prod(_rows_of(roots[0])[0])
     values = _engine.evaluate(text, names, out={name: None for name in kept}, rows=rows, **settings)
     for root, name in zip(roots, results, strict=True):
         value = values[name]
-        if root._form in _REDUCTIONS:
-            if value is None:
-                raise ValueError(f"zero-size array to reduction operation {root._form} which has no identity")
-            value = value.astype(root.dtype)
-        else:
-            value = value.reshape(root.shape)[()]
-        root._value = value
-        root._arguments = ()
+        if value is None:
+            function = root._form.name if isinstance(root._form, _Step) else ""
+            raise ValueError(f"zero-size array to reduction operation {function} which has no identity")
+        if isinstance(root._form, _Step):
+            value = value.astype(root.dtype, copy=False)
+        _settle(root, value if root._mask is not None else value.reshape(root._shape)[()])
+
+
+def _of_no_elements(root: Array) -> Any:
+    """Returns NumPy's value of a reduction along an axis, or raises its error."""
+    assert isinstance(root._form, _Step)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        value = getattr(np, root._form.name)(np.empty(_rows_of(root)[0], root._arguments[0].dtype), root._form.axis)
+    return np.asarray(value).reshape(root._shape)
 
 
 def _result(values: Array, settings: dict[str, Any] | None = None) -> Any:

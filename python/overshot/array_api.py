@@ -5,14 +5,16 @@
 >>> float(xp.sum(xp.sqrt(x) * 2))
 8.292528739883945
 
-Functions build expressions; `overshot.compute`, `numpy.asarray`, `float` and the like compute them. Reductions are over
-all elements. What this module lacks, lazy arrays cannot do: `numpy.asarray(x)` computes them for other libraries.
+Functions build expressions; `overshot.compute`, `numpy.asarray`, `float` and the like compute them. The shape of
+`x[mask]` is known from its values only, so asking for it computes them. What this module lacks, lazy arrays cannot do:
+`numpy.asarray(x)` computes them for other libraries.
 """
 
 from __future__ import annotations
 
 import builtins
 import dataclasses
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -20,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from overshot._lazy import Array, _operand, _unsupported, _viewed, array
+from overshot import _lazy_functions
+from overshot._lazy import Array, _operand, _reduced_as, _unsupported, _viewed, array
 
 __array_api_version__ = "2024.12"
 
@@ -149,76 +152,95 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Array:
 # Reductions
 
 
-def _whole(name: str, x: Any, axis: Axis) -> Array:
-    whole = array(x)
-    axes = range(whole.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    for each in axes:
-        if not -whole.ndim <= operator.index(each) < whole.ndim:
-            raise ValueError(f"axis {each} does not exist: the array has {whole.ndim} dimensions")
-    if sorted(operator.index(each) % whole.ndim for each in axes) != list(range(whole.ndim)):
-        raise _unsupported(f"{name} over some of the axes", ())
-    return whole
-
-
-def _kept(value: Array, x: Any, keepdims: builtins.bool) -> Array:
-    return broadcast_to(value, (1,) * array(x).ndim) if keepdims else value
-
-
 def all(x: Any, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("all", x, axis).all(), x, keepdims)
+    return array(x).all(axis, keepdims=keepdims)
 
 
 def any(x: Any, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("any", x, axis).any(), x, keepdims)
+    return array(x).any(axis, keepdims=keepdims)
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("argmax", x, axis).argmax(), x, keepdims)
+    return array(x).argmax(axis, keepdims=keepdims)
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("argmin", x, axis).argmin(), x, keepdims)
+    return array(x).argmin(axis, keepdims=keepdims)
 
 
 def count_nonzero(x: Any, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(array(np.count_nonzero(_whole("count_nonzero", x, axis))), x, keepdims)
+    return _lazy_functions.count_nonzero(x, axis, keepdims=keepdims)
 
 
 def max(x: Any, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("max", x, axis).max(), x, keepdims)
+    return array(x).max(axis, keepdims=keepdims)
 
 
 def mean(x: Any, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("mean", x, axis).mean(), x, keepdims)
+    return array(x).mean(axis, keepdims=keepdims)
 
 
 def min(x: Any, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Array:
-    return _kept(_whole("min", x, axis).min(), x, keepdims)
+    return array(x).min(axis, keepdims=keepdims)
 
 
 def prod(x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False) -> Array:
-    whole = _whole("prod", x, axis)
-    value = whole.prod() if dtype is None else whole.astype(dtype).prod().astype(dtype)
-    return _kept(value, x, keepdims)
+    return _reduced_as("prod", x, axis, dtype, keepdims)
 
 
 def std(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False) -> Array:
-    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return array(x).std(axis, ddof=correction, keepdims=keepdims)
 
 
 def sum(x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False) -> Array:
-    whole = _whole("sum", x, axis)
-    value = whole.sum() if dtype is None else whole.astype(dtype).sum().astype(dtype)
-    return _kept(value, x, keepdims)
+    return _reduced_as("sum", x, axis, dtype, keepdims)
 
 
 def var(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False) -> Array:
-    whole = _whole("var", x, axis)
-    value = whole.var()
-    if correction != 0:
-        # As NumPy, which divides by zero if there are not enough elements.
-        value = divide(multiply(value, float(whole.size)), builtins.max(whole.size - float(correction), 0.0))
-    return _kept(value, x, keepdims)
+    return array(x).var(axis, ddof=correction, keepdims=keepdims)
+
+
+# Functions of several rows
+
+
+def cumulative_sum(
+    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: builtins.bool = False
+) -> Array:
+    x = array(x)
+    if include_initial:
+        raise _unsupported("cumulative_sum with include_initial", ())
+    if x.ndim > 1:
+        raise _unsupported("cumulative_sum of several dimensions", ())
+    return _lazy_functions.cumsum(x, axis, dtype)
+
+
+def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
+    if prepend is not None or append is not None:
+        raise _unsupported("diff with prepend or append", ())
+    return _lazy_functions.diff(x, n, axis)
+
+
+def nonzero(x: Any, /) -> tuple[Array, ...]:
+    return _lazy_functions.nonzero(x)
+
+
+def roll(x: Any, /, shift: Shape, *, axis: Axis = None) -> Array:
+    return _lazy_functions.roll(x, shift, axis)
+
+
+# Products
+
+
+def matmul(x1: Any, x2: Any, /) -> Array:
+    return _lazy_functions.matmul(x1, x2)
+
+
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Array:
+    return _lazy_functions.tensordot(x1, x2, axes)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    return _lazy_functions.vecdot(x1, x2, axis)
 
 
 # Views
@@ -230,19 +252,19 @@ def broadcast_arrays(*arrays: Any) -> list[Array]:
 
 
 def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Array:
-    return _viewed(array(x), lambda values: np.broadcast_to(values, shape))
+    return _viewed(array(x), functools.partial(np.broadcast_to, shape=shape))
 
 
 def expand_dims(x: Any, /, axis: int) -> Array:
-    return _viewed(array(x), lambda values: np.expand_dims(values, axis))
+    return _viewed(array(x), functools.partial(np.expand_dims, axis=axis))
 
 
 def flip(x: Any, /, *, axis: Axis = None) -> Array:
-    return _viewed(array(x), lambda values: np.flip(values, axis))
+    return _viewed(array(x), functools.partial(np.flip, axis=axis))
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    return _viewed(array(x), lambda values: np.swapaxes(values, -1, -2))
+    return _viewed(array(x), operator.methodcaller("swapaxes", -1, -2))
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
@@ -256,20 +278,36 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Array:
-    return _viewed(array(x), lambda values: np.moveaxis(values, source, destination))
+    return _viewed(array(x), functools.partial(np.moveaxis, source=source, destination=destination))
 
 
 def permute_dims(x: Any, /, axes: tuple[int, ...]) -> Array:
-    return _viewed(array(x), lambda values: np.transpose(values, axes))
+    return _viewed(array(x), functools.partial(np.transpose, axes=axes))
 
 
 def reshape(x: Any, /, shape: tuple[int, ...], *, copy: builtins.bool | None = None) -> Array:
     # NumPy copies arrays whose elements it cannot name by strides.
-    return _viewed(array(x), lambda values: np.reshape(values, shape))
+    return _viewed(array(x), operator.methodcaller("reshape", shape))
+
+
+def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Array:
+    return array(np.repeat(array(x), repeats, axis))
 
 
 def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Array:
-    return _viewed(array(x), lambda values: np.squeeze(values, axis))
+    return _viewed(array(x), functools.partial(np.squeeze, axis=axis))
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Array:
+    return array(np.take(array(x), indices, axis))
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Array:
+    return array(np.take_along_axis(array(x), indices, axis))
+
+
+def tile(x: Any, repetitions: tuple[int, ...], /) -> Array:
+    return array(np.tile(array(x), repetitions))
 
 
 def tril(x: Any, /, *, k: int = 0) -> Array:
@@ -421,7 +459,7 @@ class __array_namespace_info__:
     """What the namespace can do."""
 
     def capabilities(self) -> dict[str, Any]:
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
         return "cpu"

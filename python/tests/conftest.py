@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import overshot as ov
+from overshot import _engine
 
 # Tests that work on any device run on these. As for `cargo test`, `OVERSHOT_TEST_DEVICE` names others, such as `cuda`.
 DEVICES = (os.environ.get("OVERSHOT_TEST_DEVICE") or "cpu emulated").split()
@@ -23,3 +24,24 @@ def evaluate(request):
     """`overshot.evaluate` on the cores, and on the emulated device, which has its own memory and small chunks."""
     chunk = None if request.param == "cpu" else "64KiB"
     return functools.partial(ov.evaluate, device=request.param, chunk=chunk)
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """The texts of the jobs that run."""
+    texts = []
+    evaluate = _engine.evaluate
+
+    def counted(text, *arguments, **settings):
+        texts.append(text)
+        return evaluate(text, *arguments, **settings)
+
+    monkeypatch.setattr(_engine, "evaluate", counted)
+    return texts
+
+
+@pytest.fixture(params=DEVICES)
+def compute(request):
+    """The value of a lazy array, computed as `evaluate` does above."""
+    chunk = None if request.param == "cpu" else "64KiB"
+    return lambda lazy: ov.compute(lazy, device=request.param, chunk=chunk)[0]
