@@ -362,8 +362,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Array:
-        # A product may read it, even if there is no such view.
-        return Array(_View(np.transpose), (self,), self.shape[::-1]) if _is_on_gpu(self) else _viewed(self, np.transpose)
+        if _is_on_gpu(self):
+            # There is no such view, but a product may read it.
+            return Array(_View(np.transpose), (self,), self.shape[::-1])
+        return _viewed(self, np.transpose)
 
     @property
     def mT(self) -> Array:

@@ -73,7 +73,10 @@ _FUNCTIONS: dict[str, _Function] = {
     "real": _Function("{}", "double"),
 }
 REDUCTIONS = ("sum", "prod", "min", "max")
-_NAMES = (*_FUNCTIONS, *REDUCTIONS, "where", "ones_like", "imag")
+# Those of Blosc2, which NumExpr does not have. They keep all elements.
+RUNNING = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod")
+_LAST = (*REDUCTIONS, *RUNNING)
+_NAMES = (*_FUNCTIONS, *_LAST, "where", "ones_like", "imag")
 _REFUSED = {"complex": "complex numbers", "conj": "complex numbers", "contains": "strings"}
 _BOOLEAN = (
     "`and`, `or`, `not`, `if` and chained comparisons are not supported in an expression; "
@@ -110,13 +113,20 @@ def unsupported(what: str, name: str) -> NotImplementedError:
     return NotImplementedError(f"{name}: {what} are not supported; {remedy}")
 
 
-def parse(text: str, sanitize: bool) -> tuple[ast.expr, tuple[str, ...]]:
-    """Returns the tree of an expression, and the names of its variables, sorted."""
+def parse(text: str, sanitize: bool) -> tuple[ast.expr, tuple[str, ...], str | None]:
+    """Returns the tree of an expression, the names of its variables, sorted, and that of its output.
+
+    As in Blosc2, what comes last may name its output: `sum(a, axis=1, out=b)`.
+    """
     # Nothing here is ever executed. These are errors because programs rely on it that NumExpr refuses them.
     if sanitize and re.search(r"[;:\[]", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
         raise ValueError(f"expression {text!r} has forbidden control characters: one of ; : [")
     tree = ast.parse(text.strip(), "<expr>", "eval").body
-    return tree, variables(tree, sanitize)
+    out = None
+    match tree:
+        case ast.Call(ast.Name(name), arguments, [*others, ast.keyword("out", ast.Name(target))]) if name in _LAST:
+            tree, out = ast.Call(tree.func, arguments, others), target
+    return tree, variables(tree, sanitize), out
 
 
 def variables(tree: ast.expr, sanitize: bool = False) -> tuple[str, ...]:
@@ -335,13 +345,13 @@ class _Translator:
             raise unsupported(_REFUSED[name], name)
         if name not in _NAMES:
             raise TypeError(f"{name!r} is no function of NumExpr; the functions are {', '.join(sorted(_NAMES))}")
-        if name in REDUCTIONS and 1 <= len(arguments) + len(keywords or {}) <= 2 and arguments:
+        if name in _LAST and 1 <= len(arguments) + len(keywords or {}) <= 2 and arguments:
             axis = arguments[1] if len(arguments) > 1 else None
             if not set(keywords or {}) - {"axis"}:
                 return self._reduction(name, arguments[0], (keywords or {}).get("axis", axis))
         count = 3 if name == "where" else _FUNCTIONS[name].form.count("{}") if name in _FUNCTIONS else 1
-        if keywords or len(arguments) != count or name in REDUCTIONS:
-            raise TypeError(f"{name} does not take these arguments; only sum, prod, min and max have an axis")
+        if keywords or len(arguments) != count or name in _LAST:
+            raise TypeError(f"{name} does not take these arguments; only sums, products, min and max have an axis")
         has_values = _has_values(arguments)
         if name == "where":
             return self._where(*arguments)

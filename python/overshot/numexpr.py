@@ -7,7 +7,8 @@ array([[0.25, 2.25, 4.25],
        [4.  , 6.  , 8.  ]])
 
 Kinds of numbers, casting, broadcasting, `out`, `order` and the reductions `sum prod min max` are those of NumExpr.
-With `axis`, Overshot computes the elements, and NumPy reduces them. Complex numbers and strings raise
+With `axis`, Overshot computes the elements, and NumPy reduces them. So it does for the running sums and products of
+Blosc2's `evaluate`, `cumsum`, `cumprod`, `cumulative_sum` and `cumulative_prod`. Complex numbers and strings raise
 `NotImplementedError`. NumExpr itself is not needed. `use_engine` chooses devices and limits of memory.
 """
 
@@ -59,6 +60,9 @@ _TYPES.update({np.bool_: "bool", np.int32: "int", np.int64: "long", np.float32: 
 _CASTS = {"i4": "i32", "i8": "i64", "f4": "f32", "f8": "f64", "b1": "bool"}
 # They ignore NaN, as NumExpr does.
 _OF_NUMPY: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "min": np.fmin, "max": np.fmax}
+_RUNNING: dict[str, np.ufunc] = {
+    name: np.add if name.endswith("sum") else np.multiply for name in _numexpr.RUNNING
+}
 
 
 class NumExpr:
@@ -87,7 +91,8 @@ class NumExpr:
         own = {name: (f"x{i}", kind) for i, (name, kind) in enumerate(kinds.items())}
         self._translation = _numexpr.translate(tree, own, optimization)
         self._dtype = _numexpr.DTYPES[self._translation.kind]
-        self._is_elementwise = self._translation.reduction is None or self._translation.axis is not None
+        reduction = self._translation.reduction
+        self._is_elementwise = reduction is None or reduction in _RUNNING or self._translation.axis is not None
         self._expressions: dict[Any, tuple[_core.Expression, list[tuple[int, str]]]] = {}
 
     def __call__(
@@ -111,17 +116,19 @@ class NumExpr:
         expression, inputs = self._expression(arrays, casting)
         shapes = {each.shape for each in arrays if each.shape}
         shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-        axis = self._translation.axis
+        axis, reduction = self._translation.axis, self._translation.reduction or ""
         if not self._is_elementwise:
             results = _run(expression, _inputs(arrays, inputs, shape), [], shape)[0]
             return _delivered(self._reduced(dict(results)), out, casting)
-        if axis is None and self._fits(out, arrays, shape):
+        if axis is None and reduction not in _RUNNING and self._fits(out, arrays, shape):
             return _elements(expression, arrays, inputs, shape, out)
         if axis is not None and axis >= len(shape):
             raise ValueError(f"reduction axis is out of bounds: an array of shape {shape} has {len(shape)} axes")
         result = _elements(expression, arrays, inputs, shape, _new(arrays, shape, self._dtype, order))
-        if axis is not None:
-            result = np.asarray(_OF_NUMPY[self._translation.reduction or ""].reduce(result, axis, self._dtype))
+        if reduction in _RUNNING:
+            result = _accumulated(reduction, result, axis)
+        elif axis is not None:
+            result = np.asarray(_OF_NUMPY[reduction].reduce(result, axis, self._dtype))
         return _delivered(result, out, casting)
 
     def _fits(self, out: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> bool:
@@ -171,6 +178,15 @@ class NumExpr:
         return np.asarray(np.nan if results.get("n", False) else value).astype(self._dtype)
 
 
+def _accumulated(name: str, values: np.ndarray, axis: int | None) -> np.ndarray:
+    if axis is None and values.ndim != 1:
+        if name.startswith("cumulative"):
+            raise ValueError(f"{name} of {values.ndim} dimensions needs an axis, as in {name}(a, axis=0)")
+        values = values.reshape(-1)
+    result: np.ndarray = _RUNNING[name].accumulate(values, axis or 0, values.dtype)
+    return result
+
+
 E: Any = _numexpr.Symbols()
 
 
@@ -208,7 +224,7 @@ def evaluate(
     from `re_evaluate`.
     """
     frame = sys._getframe(_frame_depth - 2)
-    last, arrays = _looked_up(ex, local_dict, global_dict, frame, out, order, casting, sanitize, kwargs)
+    last, arrays, out = _looked_up(ex, local_dict, global_dict, frame, out, order, casting, sanitize, kwargs)
     if not disable_cache:
         _last.set(last)
     return last.compiled._run(arrays, out, order, casting)
@@ -265,19 +281,26 @@ def _looked_up(
     casting: Any,
     sanitize: bool | None,
     kwargs: dict[str, Any],
-) -> tuple[_Last, list[np.ndarray]]:
+) -> tuple[_Last, list[np.ndarray], Any]:
     if not isinstance(ex, str):
         raise ValueError(f"must specify expression as a string, not as {type(ex).__name__}")
     if sanitize is None:
         sanitize = bool(int(os.environ.get("NUMEXPR_SANITIZE", "1")))
     optimization = _options(kwargs) if kwargs else "aggressive"
-    names = _parsed(ex, sanitize)[1]
-    arrays = _arguments(names, local_dict, global_dict, frame)
+    _, names, named = _parsed(ex, sanitize)
+    if named is not None:
+        if out is not None:
+            raise ValueError(f"the output is given twice: as an argument, and as {named!r} in the text")
+        # Not as an array of its values, because it is assigned to.
+        *values, out = _variables((*names, named), local_dict, global_dict, frame)
+        arrays = [np.asarray(each) for each in values]
+    else:
+        arrays = _arguments(names, local_dict, global_dict, frame)
     kinds = tuple([_kind(name, array.dtype) for name, array in zip(names, arrays, strict=True)])
     compiled = _compiled(ex, sanitize, optimization, kinds)
     # An array lives no longer because it was an output once.
     kept = None if out is None else _weak(out)
-    return _Last(names, compiled, kept, order, casting), arrays
+    return _Last(names, compiled, kept, order, casting), arrays, out
 
 
 def _weak(out: Any) -> Callable[[], Any]:
@@ -291,7 +314,7 @@ _parsed = lru_cache(maxsize=1024)(_numexpr.parse)
 
 
 def _compile(ex: str, sanitize: bool, optimization: str, kinds: tuple[str, ...]) -> NumExpr:
-    tree, names = _parsed(ex, sanitize)
+    tree, names, _ = _parsed(ex, sanitize)
     compiled = NumExpr.__new__(NumExpr)
     compiled._prepare(tree, dict(zip(names, kinds, strict=True)), optimization)
     return compiled
@@ -316,10 +339,19 @@ def _arguments(
     global_dict: Mapping[str, Any] | None,
     frame: FrameType,
 ) -> list[np.ndarray]:
+    return [np.asarray(each) for each in _variables(names, local_dict, global_dict, frame)]
+
+
+def _variables(
+    names: tuple[str, ...],
+    local_dict: Mapping[str, Any] | None,
+    global_dict: Mapping[str, Any] | None,
+    frame: FrameType,
+) -> list[Any]:
     local_names = frame.f_locals if local_dict is None else local_dict
     global_names = frame.f_globals if global_dict is None else global_dict
     try:
-        return [np.asarray(local_names[name] if name in local_names else global_names[name]) for name in names]
+        return [local_names[name] if name in local_names else global_names[name] for name in names]
     except KeyError as error:
         message = f"{error.args[0]} is not defined: make a variable of this name, or add it to local_dict"
         raise KeyError(message) from None
