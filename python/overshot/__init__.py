@@ -16,8 +16,10 @@ bounds the speed. An `Engine` keeps devices and memory for many runs with the sa
 from overshot import array_api, matrices
 from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, Resident, __version__, devices
 from overshot._engine import Engine, create, evaluate, open, plan, run_rows
+from overshot._jit import jit
 from overshot._kernel import Kernel
-from overshot._lazy import Array, array, compute, jit
+from overshot._lazy import Array, array
+from overshot._lazy_jobs import compute
 from overshot._partial import Partial
 from overshot._results import Results
 

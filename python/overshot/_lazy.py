@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import math
 import operator
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,9 +98,6 @@ _REDUCING_UFUNCS: dict[np.ufunc, str] = {
     np.logical_or: "any",
 }
 
-# Settings of the function of `jit` that is called, for arrays that are computed on the way.
-_settings: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("overshot.jit")
-
 # A filter, whose second argument is the condition.
 _FILTER = "{}[{}]"
 # Functions of one dimension that look at other rows: views cannot be moved to what they read.
@@ -124,9 +119,9 @@ class _Step(NamedTuple):
 
 
 class _View(NamedTuple):
-    """A function of NumPy that picks, orders or repeats elements of an array, which is computed before."""
+    """A function of NumPy that picks, orders or repeats elements of an array, or of several, computed before."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
 
 
 PRODUCT_OVER_ROWS = "({}).T @ ({})"
@@ -223,8 +218,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("a lazy array has to be computed: copy=False is not possible")
+        from overshot import _lazy_jobs
+
+        value = np.asarray(_lazy_jobs.compute(self)[0], dtype)
         # NumPy does not copy what this returns, also where it was asked to.
-        return np.array(compute(self)[0], dtype, copy=copy)
+        return value.copy() if copy else value
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         from overshot import array_api
@@ -251,20 +249,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return 1, 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        from overshot import _lazy_functions
-
-        if method == "reduce" and ufunc in _REDUCING_UFUNCS and set(options) <= {"axis", "keepdims"}:
-            # Of ufuncs, the first axis is the default.
-            return _reduced(_REDUCING_UFUNCS[ufunc], inputs[0], **{"axis": 0, **options})
-        if method == "accumulate" and ufunc is np.add and set(options) <= {"axis"}:
-            return _lazy_functions.cumsum(inputs[0], **{"axis": 0, **options})
         if method == "__call__" and not options:
             if ufunc in _UFUNCS:
                 return _of(_UFUNCS[ufunc], *inputs)
             if ufunc in _COMPOSED:
                 return _COMPOSED[ufunc](*inputs)
-            if ufunc in _lazy_functions.UFUNCS:
-                return _lazy_functions.UFUNCS[ufunc](*inputs)
+        if method == "reduce" and ufunc in _REDUCING_UFUNCS and set(options) <= {"axis", "keepdims"}:
+            # Of ufuncs, the first axis is the default.
+            return _reduced(_REDUCING_UFUNCS[ufunc], inputs[0], **{"axis": 0, **options})
+        from overshot import _lazy_functions
+
+        if method == "__call__" and not options and ufunc in _lazy_functions.UFUNCS:
+            return _lazy_functions.UFUNCS[ufunc](*inputs)
+        if method == "accumulate" and ufunc is np.add and set(options) <= {"axis"}:
+            return _lazy_functions.cumsum(inputs[0], **{"axis": 0, **options})
         what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         raise _unsupported(what, options)
 
@@ -362,8 +360,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Array:
-        if _is_on_gpu(self):
-            # There is no such view, but a product may read it.
+        if _is_on_gpu(self) or isinstance(self._value, _core.File):
+            # On a GPU there is no such view, but a product reads what is transposed, and a file as it is.
             return Array(_View(np.transpose), (self,), self.shape[::-1])
         return _viewed(self, np.transpose)
 
@@ -387,9 +385,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return operator.index(self.__array__()[()])
 
     def __repr__(self) -> str:
+        from overshot import _lazy_jobs
+
         # The number of rows that a filter keeps is not computed for it.
         shape = str(self._shape).replace("None", "?")
-        text = "" if self._value is not None else f": {_text(self)}"
+        text = "" if self._value is not None else f": {_lazy_jobs.text(self)}"
         return f"<overshot.Array of shape {shape}{text}>"
 
     # As NumPy's arrays: `==` compares the values.
@@ -408,73 +408,6 @@ def array(values: Any) -> Array:
     if not isinstance(values, (_core.File, _core.Resident)):
         values = np.asarray(values)
     return Array("", (), tuple(values.shape), values)
-
-
-def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
-    """Computes lazy arrays together, and returns NumPy arrays, and NumPy's numbers for reductions.
-
-    Arrays of the same shape are computed in one pass over the data. A value that depends on reductions needs one more
-    pass. `settings` are those of `overshot.evaluate`: `device`, `device_memory`, `progress`, …
-    """
-    for values in arrays:
-        if not isinstance(values, Array):
-            raise TypeError(f"{type(values).__name__} is not a lazy array")
-    settings = {**_settings.get({}), **settings}
-    wanted = list(dict.fromkeys(map(_Key, arrays)))
-    while pending := [key.of for key in wanted if key.of._value is None]:
-        inner = _unresolved(pending)
-        # Steps that need others wait for those below them; everything that waits for none is computed now.
-        for roots in _jobs(inner or [each for each in pending if each._value is None]):
-            _run(roots, settings)
-    return tuple(_result(values, settings) for values in arrays)
-
-
-def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
-    """Makes a function of arrays one job: its NumPy operators and functions are computed chunk by chunk, together.
-
-    >>> @ov.jit
-    ... def f(a, b):
-    ...     return np.where(a > 1, np.log(a), 0) * b
-    >>> f(np.array([1.0, np.e]), np.array([3.0, 4.0]))
-    array([0., 4.])
-
-    Arrays, memory maps and files among the arguments become lazy arrays. The function returns a lazy array, or a tuple,
-    list or dictionary of them; the caller gets the values. `settings` are those of `overshot.evaluate`.
-    """
-    if function is None:
-        return functools.partial(jit, **settings)
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        lazy = [_argument(each) for each in arguments]
-        before = _settings.set(settings)
-        try:
-            return _computed(function(*lazy, **{name: _argument(each) for name, each in named.items()}), settings)
-        finally:
-            _settings.reset(before)
-
-    return call
-
-
-def _argument(value: Any) -> Any:
-    is_array = isinstance(value, (np.ndarray, _core.File, _core.Resident))
-    is_array |= hasattr(value, "shape") and (hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"))
-    return array(value) if is_array and not isinstance(value, Array) else value
-
-
-def _computed(returned: Any, settings: dict[str, Any]) -> Any:
-    if isinstance(returned, Array):
-        return compute(returned, **settings)[0]
-    if isinstance(returned, dict):
-        values = _computed(list(returned.values()), settings)
-        return dict(zip(returned, values, strict=True))
-    if isinstance(returned, (tuple, list)):
-        values = iter(compute(*(each for each in returned if isinstance(each, Array)), **settings))
-        each_value = [next(values) if isinstance(each, Array) else each for each in returned]
-        if hasattr(returned, "_fields"):
-            return type(returned)(*each_value)
-        return type(returned)(each_value)
-    return returned
 
 
 class _Key:
@@ -506,7 +439,7 @@ def _of(form: str, *arguments: Any) -> Array:
     if first is not None and first._mask is not None:
         if all(each._shape == first._shape and _is_same(each._mask, first._mask) for each in arrays):
             return Array(form, operands, first._shape, mask=first._mask)
-    shapes = {each.shape for each in arrays}
+    shapes = {each._shape if each._mask is None else each.shape for each in arrays}
     try:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -526,7 +459,9 @@ def _broadcast_to(values: Array, shape: tuple[int, ...]) -> Array:
 def _known(values: Array) -> Array:
     """Returns an array whose shape is known: a filtered one is computed."""
     if values._mask is not None:
-        compute(values)
+        from overshot import _lazy_jobs
+
+        _lazy_jobs.compute(values)
     return values
 
 
@@ -654,8 +589,10 @@ def _operation_dtype(form: str | _Step, *operands: Any) -> np.dtype[Any]:
         value = getattr(np, form.name)(np.ones(1, operands[0]), *options)
         dtype: np.dtype[Any] = (value[0] if isinstance(value, tuple) else value).dtype
         return dtype
+    from overshot import _lazy_jobs
+
     columns = tuple(array(np.ones(1, each)) if isinstance(each, np.dtype) else each for each in operands)
-    text, names, outputs, _ = _statements([Array(form, columns, (1,))])
+    text, names, outputs, _ = _lazy_jobs.statements([Array(form, columns, (1,))])
     planned = _engine.plan(text, names, rows=1, device="cpu").to_dict()["columns"]
     return np.dtype(_core.numpy_type(next(each["dtype"] for each in planned if each["name"] == outputs[0])))
 
@@ -726,207 +663,6 @@ def _variance(values: Array, axis: Any, ddof: float, keepdims: bool) -> Array:
         count = math.prod(values.shape[k] for k in _axes(axis, values.ndim))
         variance = variance * float(count) / max(count - float(ddof), 0.0)
     return array(variance)
-
-
-def _rows_of(values: Array) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes of the rows over which a value is computed: of several ones, if it is a product."""
-    operands = values._arguments if isinstance(values._form, _Step) else (values,)
-    return tuple(each._mask.shape + each._shape[1:] if each._mask is not None else each._shape for each in operands)
-
-
-def _jobs(ready: Iterable[Array]) -> list[list[Array]]:
-    """Divides what can be computed now into jobs."""
-    jobs: dict[Any, list[Array]] = {}
-    alone: list[Array] = []
-    for each in ready:
-        form = each._form
-        if isinstance(form, _Step) and form.axis is None and not form.is_rows and form.name != "matmul":
-            alone.append(each)
-            continue
-        # The outputs of a job are filtered by one condition; and reductions are over the rows, or within them.
-        axes = (form.axis or form.name) if isinstance(form, _Step) else None
-        mask = None
-        if each._mask is not None:
-            same = (key[2] for key in jobs if key[2] is not None and _is_same(key[2].of, each._mask))
-            mask = next(same, _Key(each._mask))
-        jobs.setdefault((_rows_of(each), axes, mask), []).append(each)
-    # Other results go with any job over the same rows.
-    for each in alone:
-        rows = _rows_of(each)
-        key = next((key for key in jobs if key[0] == rows), (rows, None, None))
-        jobs.setdefault(key, []).append(each)
-    # So do outputs that are not filtered with reductions along an axis.
-    for key in [key for key in jobs if key[1:] == (None, None)]:
-        joined = next((other for other in jobs if other[0] == key[0] and isinstance(other[1], tuple)), key)
-        if joined != key:
-            jobs[joined] += jobs.pop(key)
-    return list(jobs.values())
-
-
-def _unresolved(roots: Iterable[Array]) -> list[Array]:
-    """Returns what is below the roots, has to be computed before, and depends on nothing of that kind.
-
-    Views of what is computed get their values on the way.
-    """
-    found: dict[_Key, None] = {}
-    waits: dict[_Key, bool] = {}
-    stack = [(root, False) for root in roots]
-    for_root = {_Key(root) for root in roots}
-    while stack:
-        node, is_done = stack.pop()
-        key = _Key(node)
-        if key in waits or node._value is not None:
-            continue
-        below = [each for each in node._arguments if isinstance(each, Array) and each._value is None]
-        if not is_done:
-            stack.append((node, True))
-            stack.extend((each, False) for each in below)
-            continue
-        if isinstance(node._form, _View) and not below:
-            _check_views(node._arguments[0])
-            _settle(node, np.asarray(node._form.function(_result(node._arguments[0]))))
-            continue
-        needed = below if isinstance(node._form, _View) else [each for each in below if isinstance(each._form, _Step)]
-        found.update((_Key(each), None) for each in needed if not waits[_Key(each)])
-        waits[key] = bool(needed) or any(waits[_Key(each)] for each in below)
-    # The steps among the roots come along, so that they need no pass of their own.
-    if found:
-        for key in for_root:
-            if isinstance(key.of._form, _Step) and not waits.get(key, True):
-                found[key] = None
-    return [key.of for key in found]
-
-
-def _settle(values: Array, value: Any) -> None:
-    """Gives an array its value."""
-    values._form, values._arguments, values._value, values._mask = "", (), value, None
-    if values._shape and values._shape[0] is None:
-        values._shape = value.shape
-
-
-def _is_same_array(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    # Two views of the same elements, such as the transpose of a transpose.
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype == other.dtype):
-        return False
-    first, second = one.__array_interface__, other.__array_interface__
-    return one.size > 0 and (first["data"], one.shape, one.strides) == (second["data"], other.shape, other.strides)
-
-
-def _literal(value: Any) -> str:
-    # `repr` of a float is `nan`, `inf` or a number, as in the language. A member of an enumeration has another one.
-    kind = next(kind for kind in (bool, int, float) if isinstance(value, kind))
-    text = repr(kind(value))
-    return f"({text})" if text.startswith("-") else text
-
-
-def _form_of(node: Array) -> str:
-    if isinstance(node._form, _Step):
-        return node._form.text
-    # No job has these: they are computed before it.
-    return "{}[...]" if isinstance(node._form, _View) else node._form
-
-
-def _statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict[str, Any], list[str], list[str]]:
-    """Returns the text of a job, its names, and the names of the outputs or results of the roots, and all outputs."""
-
-    def number(value: Any) -> str:
-        # Floats have names, so that the same function with other floats is the same text, and compiles nothing. A
-        # kernel takes a limited number of arguments.
-        if for_people or type(value) is not float or (len(floats) >= 64 and _literal(value) not in floats):
-            return _literal(value)
-        return floats.setdefault(_literal(value), f"k{len(floats)}")
-
-    floats: dict[str, str] = {}
-    uses: dict[_Key, int] = {}
-    order: list[Array] = []
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, is_done = stack.pop()
-        key = _Key(node)
-        if is_done:
-            order.append(node)
-            continue
-        uses[key] = uses.get(key, 0) + 1
-        if uses[key] == 1:
-            stack.append((node, True))
-            if node._value is None:
-                stack.extend((each, False) for each in reversed(node._arguments) if isinstance(each, Array))
-    # The right side of a product with a matrix is no column, also if a column is the same array.
-    products = [node for node in order if isinstance(node._form, _Step) and node._form.text == PRODUCT_WITH_MATRIX]
-    matrices = {_Key(node._arguments[1]) for node in products}
-    names: dict[str, Any] = {}
-    columns: dict[str, Any] = {}
-    texts: dict[_Key, str] = {}
-    depths: dict[_Key, int] = {}
-    statements: list[str] = []
-    is_root = {_Key(root) for root in roots}
-    kept: list[str] = []
-    for node in order:
-        key = _Key(node)
-        if node._value is not None:
-            name = f"a{len(names)}"
-            if key not in matrices:
-                known = (known for known, value in columns.items() if _is_same_array(value, node._value))
-                name = next(known, name)
-                columns[name] = node._value
-            names[name] = node._value
-            texts[key] = name
-            continue
-        parts = [texts[_Key(each)] if isinstance(each, Array) else number(each) for each in node._arguments]
-        text = _form_of(node).format(*parts)
-        depth = 1 + max((depths.get(_Key(each), 0) for each in node._arguments if isinstance(each, Array)), default=0)
-        # Expressions nest 200 levels deep at most, and an operation takes up to two.
-        is_deep = depth > 80
-        depths[key] = 0 if is_deep else depth
-        if key in is_root or uses[key] > 1 or is_deep:
-            name = f"t{len(statements)}"
-            statements.append(f"{name} = {text}")
-            text = name
-            if key in is_root and not (isinstance(node._form, _Step) and not node._form.is_rows):
-                kept.append(name)
-        texts[key] = text
-    names.update({name: float(text.strip("()")) for text, name in floats.items()})
-    return "; ".join(statements), names, [texts[_Key(root)] for root in roots], kept
-
-
-def _text(values: Array) -> str:
-    """Returns the expression of an array for people."""
-    text = _statements([values], for_people=True)[0]
-    return text.removeprefix("t0 = ") if text.startswith("t0 = ") and ";" not in text else text
-
-
-def _run(roots: list[Array], settings: dict[str, Any]) -> None:
-    """Computes arrays over the same rows in one pass."""
-    empty = [root for root in roots if isinstance(root._form, _Step) and root._form.axis and 0 in _rows_of(root)[0]]
-    for root in empty:
-        _settle(root, _of_no_elements(root))
-    roots = [root for root in roots if root._value is None]
-    if not roots:
-        return
-    text, names, results, kept = _statements(roots)
-    rows = None
-    if not any(getattr(value, "shape", ()) for value in names.values()):
-        rows = math.prod(_rows_of(roots[0])[0])
-    values = _engine.evaluate(text, names, out={name: None for name in kept}, rows=rows, **settings)
-    for root, name in zip(roots, results, strict=True):
-        value = values[name]
-        if value is None:
-            function = root._form.name if isinstance(root._form, _Step) else ""
-            raise ValueError(f"zero-size array to reduction operation {function} which has no identity")
-        if isinstance(root._form, _Step):
-            value = value.astype(root.dtype, copy=False)
-        _settle(root, value if root._mask is not None else value.reshape(root._shape)[()])
-
-
-def _of_no_elements(root: Array) -> Any:
-    """Returns NumPy's value of a reduction along an axis, or raises its error."""
-    assert isinstance(root._form, _Step)
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        value = getattr(np, root._form.name)(np.empty(_rows_of(root)[0], root._arguments[0].dtype), root._form.axis)
-    return np.asarray(value).reshape(root._shape)
 
 
 def _result(values: Array, settings: dict[str, Any] | None = None) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from overshot._lazy import (
     PRODUCT_OVER_ROWS,
     PRODUCT_WITH_MATRIX,
+    _REDUCTIONS,
     Array,
     _axes,
     _known,
@@ -28,6 +29,8 @@ from overshot._lazy import (
     array,
 )
 
+# A product of two widths is one of so many products with a column, at most.
+_MOST_COLUMNS = 32
 # The language moves rows by at most so many.
 _FARTHEST = 65536
 
@@ -38,6 +41,8 @@ def call(function: Any, arguments: Any, options: Any) -> Any:
     if own is None:
         raise _unsupported(f"numpy.{function.__name__}", ())
     given = dict(_bound(function, *arguments, **options))
+    if own in _METHODS:
+        given["self"] = given.pop("a")
     # What is left at NumPy's default need not exist here.
     extra = [name for name, value in given.items() if name not in _parameters(own) and value is not None]
     if extra:
@@ -48,8 +53,12 @@ def call(function: Any, arguments: Any, options: Any) -> Any:
 _signature = functools.lru_cache(inspect.signature)
 
 
-def _parameters(own: Callable[..., Any]) -> tuple[str, ...]:
-    return getattr(own, "parameters", None) or tuple(_signature(own).parameters)
+@functools.lru_cache
+def _parameters(own: Callable[..., Any]) -> frozenset[str]:
+    """Returns the names of the arguments that a function here takes."""
+    # A view takes those of NumPy's function, and the function of a method those of the method. Nobody waits for
+    # signatures when the package is imported.
+    return frozenset(_signature(getattr(own, "like", own)).parameters) - {"out", "subok"}
 
 
 def _bound(function: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -64,12 +73,11 @@ def _bound(function: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
 
 def _method(name: str) -> Callable[..., Any]:
     """Returns a function that is a method of lazy arrays, too."""
-    method = getattr(Array, name)
 
-    def of_array(a: Any, **options: Any) -> Any:
-        return method(array(a), **options)
+    def of_array(self: Any, **options: Any) -> Any:
+        return method(array(self), **options)
 
-    of_array.parameters = ("a", *tuple(_signature(method).parameters)[1:])  # type: ignore[attr-defined]
+    of_array.like = method = getattr(Array, name)  # type: ignore[attr-defined]
     return of_array
 
 
@@ -77,8 +85,12 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     return _of("where(bool({}), {}, {})", condition, x, y)
 
 
-def clip(a: Any, a_min: Any, a_max: Any) -> Array:
-    return _of("clip({}, {}, {})", a, a_min, a_max)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Array:
+    low, high = a_min if min is None else min, a_max if max is None else max
+    if low is None or high is None:
+        values = array(a)
+        return values if low is high else array(np.minimum(values, high) if low is None else np.maximum(values, low))
+    return _of("clip({}, {}, {})", a, low, high)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
@@ -180,14 +192,13 @@ def _view(function: Any) -> Callable[..., Array]:
     """Returns a function of NumPy that makes a view."""
 
     def view(**options: Any) -> Array:
-        values = array(options.pop(first))
+        # Of NumPy's functions, the first argument is the array.
+        values = array(options.pop(next(iter(_signature(function).parameters))))
         # Places of elements may be lazy arrays, too.
         known = {name: np.asarray(value) if isinstance(value, Array) else value for name, value in options.items()}
         return _viewed(values, functools.partial(_called, function, known))
 
-    names = [name for name in _signature(function).parameters if name not in ("out", "subok")]
-    view.parameters = tuple(names)  # type: ignore[attr-defined]
-    first = view.parameters[0]  # type: ignore[attr-defined]
+    view.like = function  # type: ignore[attr-defined]
     return view
 
 
@@ -254,11 +265,31 @@ def _product(a: Array, b: Array) -> Array:
     if k > max(m, n) and (m == n or 1 in (m, n)):
         left = _transposed(a) if a.ndim > 1 else a[:, None]
         right = b if b.ndim > 1 else b[:, None]
-        return Array(_Step("matmul", PRODUCT_OVER_ROWS), (_of_rows(left), _of_rows(right)), shape)
+        return _over_rows(left, right, shape)
+    if k > max(m, n) and min(m, n) <= _MOST_COLUMNS:
+        # The language has no tables of two widths in one product: columns of the narrow one, in one job.
+        left, right = _transposed(a), b
+        if n <= m:
+            parts = [_over_rows(left, right[:, j : j + 1], (m,)) for j in range(n)]
+            return Array(_View(_columns), tuple(parts), shape)
+        parts = [_over_rows(left[:, j : j + 1], right, (n,)) for j in range(m)]
+        return Array(_View(_rows), tuple(parts), shape)
     if a.ndim == 1 or (b.ndim > 1 and n > m):
         product = _by_rows(_transposed(b), _transposed(a) if a.ndim > 1 else a)
         return product if len(shape) == 1 else _transposed(product)
     return _by_rows(a, b)
+
+
+def _over_rows(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
+    return Array(_Step("matmul", PRODUCT_OVER_ROWS), (_of_rows(a), _of_rows(b)), shape)
+
+
+def _columns(*parts: np.ndarray) -> np.ndarray:
+    return np.stack(parts, axis=1)
+
+
+def _rows(*parts: np.ndarray) -> np.ndarray:
+    return np.stack(parts)
 
 
 def _by_rows(a: Array, b: Array) -> Array:
@@ -323,10 +354,9 @@ UFUNCS: dict[np.ufunc, Callable[..., Any]] = {np.matmul: matmul}
 if hasattr(np, "vecdot"):
     UFUNCS[np.vecdot] = vecdot
 
+_METHODS = [_method(name) for name in (*_REDUCTIONS, "min", "max")]
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    **{getattr(np, name): _method(name) for name in "sum prod mean min max var std any all argmin argmax".split()},
-    np.amin: _method("min"),
-    np.amax: _method("max"),
+    **dict(zip([*(getattr(np, name) for name in _REDUCTIONS), np.amin, np.amax], _METHODS, strict=True)),
     np.where: where,
     np.clip: clip,
     np.round: lambda a: _of("round({})", a),

@@ -259,6 +259,6 @@ def test_results_reports_and_plans_have_pictures():
 
 
 def test_the_examples_in_docstrings_are_right():
-    for module in (ov, ov._engine, ov._lazy):
+    for module in (ov, ov._engine, ov._lazy, ov._jit):
         failed, tried = doctest.testmod(module, extraglobs={"np": np, "ov": ov})
         assert failed == 0 and tried > 1, module

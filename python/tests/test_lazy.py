@@ -62,6 +62,7 @@ def test_operators_take_numbers_and_arrays_on_both_sides():
         (x % -0.75 + (x < -0.5), a % -0.75 + (a < -0.5)),
         (np.where(x > 0, x, np.nan), np.where(a > 0, a, np.nan)),
         (np.clip(x, -0.5, 0.5), np.clip(a, -0.5, 0.5)),
+        (np.clip(x, None, 0.5) - np.clip(x, -0.5, None), np.clip(a, None, 0.5) - np.clip(a, -0.5, None)),
         (np.minimum(x, np.inf) + np.maximum(-np.inf, x), np.minimum(a, np.inf) + np.maximum(-np.inf, a)),
         ((x == a) | (x != x) & ~(x >= 0), (a == a) | (a != a) & ~(a >= 0)),
         (x.astype("i8") << 2, a.astype("i8") << 2),

@@ -23,6 +23,8 @@ PRODUCTS = {
     "of a wide array": lambda x, w, t, u: w @ x.T,
     "with another width": lambda x, w, t, u: x @ u,
     "of two widths over the rows": lambda x, w, t, u: x.T @ (x @ u),
+    "of a narrow table and a wide one": lambda x, w, t, u: x[:, 1:].T @ (x * 2) + 1,
+    "of a wide table and a narrow one": lambda x, w, t, u: (x * 2).T @ x[:, 1:3],
     "of all rows with all": lambda x, w, t, u: x[:70] @ x[:90].T,
     "square": lambda x, w, t, u: w @ w,
     "residuals": lambda x, w, t, u: ((x @ w[0] - t) ** 2).mean(),
@@ -64,6 +66,20 @@ def test_products_over_the_rows_read_them_once(jobs):
     gram, weighted = ov.compute(x.T @ x, x.T @ (x * 2))
     np.testing.assert_allclose(weighted, 2 * gram)
     assert len(jobs) == 1 and "a1" not in jobs[0], "the transpose of a transpose is the array itself"
+    y = ov.array(rng.normal(size=(500, 2)))
+    np.testing.assert_allclose(np.asarray(x.T @ y), np.asarray(x).T @ np.asarray(y))
+    assert len(jobs) == 2 and jobs[1].count("@") == 2
+
+
+def test_products_of_files_read_them_once(jobs, tmp_path):
+    a = rng.normal(size=(900, 4))
+    np.save(tmp_path / "a.npy", a)
+    x = ov.array(tmp_path / "a.npy")
+    np.testing.assert_allclose(np.asarray(x.T @ x), a.T @ a)
+    assert len(jobs) == 1 and "a1" not in jobs[0]
+    np.testing.assert_array_equal(np.asarray(x.T * 2), a.T * 2)
+    np.testing.assert_array_equal(np.asarray(x.T[1:, ::3]), a.T[1:, ::3])
+    np.testing.assert_allclose(np.asarray(x.sum(axis=1) - x.T.sum(axis=0)), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("device", [device for device in DEVICES if device != "cpu"])

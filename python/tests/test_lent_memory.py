@@ -47,7 +47,7 @@ class OnlyArray:
 
 
 def lent(kind, path, size):
-    """An object of a kind with `size` ones, its address, and what has to live as long as it. Nothing else is touched."""
+    """An object of a kind with `size` ones, and its address. No memory is used for anything else."""
     if kind == "memmap":
         ones = np.lib.format.open_memmap(path, "w+", "f8", (size,))
         ones[:] = 1
@@ -85,9 +85,9 @@ def test_the_engine_gets_the_address_of_the_object(kind, tmp_path):
 
 
 # Prints how much the peak of this process grows when it reads an object. In a process of its own, because a peak that
-# was higher before would hide a copy.
+# was higher before would hide a copy. `getrusage` has the peak of the process that started this one.
 GROWTH = """
-import json, resource, sys
+import json, re, sys
 import numpy as np
 import overshot as ov
 sys.path.insert(0, sys.argv[1])
@@ -95,8 +95,8 @@ from test_lent_memory import lent
 
 folder, device, kinds = sys.argv[2], sys.argv[3], sys.argv[4:]
 size = 8 << 20
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-resident = lambda: int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 10
+status = lambda name: int(re.search(name + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+peak, resident = (lambda: status("VmHWM")), (lambda: status("VmRSS"))
 growths, kept = {}, []
 with ov.Engine(device, device_memory=None if device == "cpu" else "8MiB", pinned_memory="8MiB") as engine:
     engine.evaluate("sum(x), max(x * 2)", x=np.ones(1 << 19))

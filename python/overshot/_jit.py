@@ -1,0 +1,61 @@
+"""Functions of arrays that become one job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from overshot import _core
+from overshot._lazy import Array, array
+from overshot._lazy_jobs import compute, settings_of_jit
+
+
+def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
+    """Makes a function of arrays one job: its NumPy operators and functions are computed chunk by chunk, together.
+
+    >>> @ov.jit
+    ... def f(a, b):
+    ...     return np.where(a > 1, np.log(a), 0) * b
+    >>> f(np.array([1.0, np.e]), np.array([3.0, 4.0]))
+    array([0., 4.])
+
+    Arrays, memory maps and files among the arguments become lazy arrays. The function returns a lazy array, or a tuple,
+    list or dictionary of them; the caller gets the values. `settings` are those of `overshot.evaluate`.
+    """
+    if function is None:
+        return functools.partial(jit, **settings)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        lazy = [_argument(each) for each in arguments]
+        before = settings_of_jit.set(settings)
+        try:
+            return _computed(function(*lazy, **{name: _argument(each) for name, each in named.items()}), settings)
+        finally:
+            settings_of_jit.reset(before)
+
+    return call
+
+
+def _argument(value: Any) -> Any:
+    is_array = isinstance(value, (np.ndarray, _core.File, _core.Resident))
+    is_array |= hasattr(value, "shape") and (hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"))
+    return array(value) if is_array and not isinstance(value, Array) else value
+
+
+def _computed(returned: Any, settings: dict[str, Any]) -> Any:
+    if isinstance(returned, Array):
+        return compute(returned, **settings)[0]
+    if isinstance(returned, dict):
+        values = _computed(list(returned.values()), settings)
+        return dict(zip(returned, values, strict=True))
+    if isinstance(returned, (tuple, list)):
+        values = iter(compute(*(each for each in returned if isinstance(each, Array)), **settings))
+        each_value = [next(values) if isinstance(each, Array) else each for each in returned]
+        if hasattr(returned, "_fields"):
+            return type(returned)(*each_value)
+        return type(returned)(each_value)
+    return returned
