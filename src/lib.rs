@@ -169,6 +169,7 @@ pub mod limits;
 pub mod matrices;
 pub mod memory;
 mod ops;
+mod panics;
 mod partial;
 mod pipeline;
 pub mod plan;

@@ -160,7 +160,8 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
         }
         Error::InvalidPartial(_) => ("partial", json!({})),
         Error::InvalidTable(_) => ("table", json!({})),
-        Error::Internal(_) => ("internal", json!({})),
+        // The command has no code of a caller.
+        Error::Internal(_) | Error::Panicked { .. } => ("internal", json!({})),
         Error::File { path, problem, remedy, cause } => {
             let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));
             ("file", json!({ "path": path, "problem": problem, "remedy": remedy, "cause": cause }))

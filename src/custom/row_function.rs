@@ -136,7 +136,7 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
     /// The kernel that runs `function`. The closure takes the inputs and the outputs. It must write every row of the
     /// outputs, which hold anything at first.
     ///
-    /// If the closure panics, the run panics.
+    /// If the closure panics, the run ends with [`Error::Panicked`](crate::Error::Panicked).
     pub fn run(self, function: impl for<'r> Fn(I::Inputs<'r>, O::Outputs<'r>) + Send + Sync + 'static) -> CustomKernel {
         self.run_indexed(move |_, inputs, outputs| function(inputs, outputs))
     }

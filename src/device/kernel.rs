@@ -380,6 +380,11 @@ impl Resident {
 }
 
 impl Kernel {
+    /// Returns the name of its function for the host, for the error of a panic there.
+    pub(crate) fn whose(&self) -> String {
+        format!("the function for the host of the kernel '{}'", self.entry)
+    }
+
     /// Creates a host kernel, if there is one.
     pub fn new_host_kernel(&self) -> Option<Box<dyn HostKernel>> {
         Some(self.host.as_ref()?())

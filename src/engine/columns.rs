@@ -104,6 +104,7 @@ impl<'j> Columns<'j> {
             columns.is_cached.push(memory.is_some() && source.is_cached(0, rows));
             columns.files |= source.path().is_some();
             columns.inputs.push(InputColumn {
+                name,
                 source,
                 dtype: column.dtype,
                 memory,

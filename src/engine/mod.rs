@@ -52,6 +52,7 @@ use crate::error::{Error, Result};
 use crate::expr::Results;
 use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun, PanelLayout};
+use crate::panics;
 use crate::pipeline::{
     self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, TIMED_EVERY, Verification, Work,
 };
@@ -185,9 +186,14 @@ impl Engine {
     /// if a [`Sink`](crate::Sink) of the caller fails in [`commit`](crate::Sink::commit). Slices hold the rows
     /// written so far.
     ///
-    /// # Panics
-    /// If code of the caller (a source, a sink, a generator, the progress function) panics.
+    /// If code of the caller panics (a source, a sink, a function of a kernel, [`progress`](Job::progress)), this
+    /// function returns [`Error::Panicked`], in a chunk as the cause of [`Error::Chunk`]. Other jobs go on.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
+        panics::caught_in_job(|| self.run_all(job))
+    }
+
+    /// Runs a job in one pass, or in several.
+    fn run_all(&self, job: Job<'_>) -> Result<Report> {
         if let Some(divided) = Divided::of(&job)? {
             return self.run_divided(job, divided);
         }

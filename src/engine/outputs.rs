@@ -96,7 +96,8 @@ impl<'a, 'b> Outputs<'a, 'b> {
             if planned.pinning != Pinning::No && pinned.is_none() {
                 return Err(ColumnError::NotPinned { name: self.reports[k].name.clone() }.into());
             }
-            columns.push(OutputColumn { sink, memory, pinned, elements: column.elements, sharded: planned.sharded });
+            let (name, elements) = (&*self.reports[k].name, column.elements);
+            columns.push(OutputColumn { name, sink, memory, pinned, elements, sharded: planned.sharded });
         }
         Ok(columns)
     }

@@ -12,6 +12,7 @@ use crate::device::Precision;
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{JobError, Result};
 use crate::job::{Job, JobBody};
+use crate::panics;
 use crate::partial::{InputId, JobId, OutputFile, OutputId, Partial, PathText, Paths, Work, Written};
 
 /// A part of a job: how its outputs are shared with other processes.
@@ -57,11 +58,8 @@ impl Engine {
     /// # Errors
     /// Those of [`run`](Engine::run). [`Error::InvalidJob`](crate::Error::InvalidJob) if the job cannot be run in
     /// parts, or the rows are not as above.
-    ///
-    /// # Panics
-    /// Those of [`run`](Engine::run).
     pub fn run_rows(&self, job: Job<'_>, rows: Range<u64>) -> Result<Partial> {
-        self.run_part(job, rows, None)
+        panics::caught_in_job(|| self.run_part(job, rows, None))
     }
 
     /// Runs some rows of a job, `ahead` as part of a run with a journal.

@@ -22,7 +22,7 @@ use crate::error::{Error, JobError, Result};
 use crate::job::{Job, JobBody};
 use crate::memory::InRun;
 use crate::report::Report;
-use crate::threads;
+use crate::{panics, threads};
 
 /// The note on a pass that ran alone because it copies a dataset.
 const FILLS: &str = "the next pass did not begin before the end of this one, which copies a dataset to devices";
@@ -130,10 +130,10 @@ impl Engine {
     /// other errors of the caller.
     ///
     /// # Panics
-    /// Those of [`run`](Engine::run), and those of `body`.
+    /// Those of `body`.
     pub fn passes<R>(&self, job: Job<'_>, body: impl FnOnce(&mut Passes<'_, '_>) -> Result<R>) -> Result<R> {
         check(&job)?;
-        let bound = bind(&job)?;
+        let bound = panics::caught_in_job(|| bind(&job))?;
         // Jobs that `body` runs count as runs within the pass that waits for its values.
         let nested = InRun::is_entered();
         let _in_run = InRun::enter();
@@ -198,9 +198,6 @@ impl Passes<'_, '_> {
     ///
     /// # Errors
     /// Those of [`Engine::run`]. A later call runs the pass again.
-    ///
-    /// # Panics
-    /// Those of [`Engine::run`].
     pub fn run(&mut self) -> Result<Report> {
         let bits = self.bound.bits_of(&self.values)?;
         let mut pass = match self.next.take() {
@@ -250,7 +247,7 @@ impl<'s> Passes<'s, '_> {
     fn begin(&self, bits: Option<&[u64]>, is_half: bool, before: Option<Receiver<()>>) -> Result<Pass<'s>> {
         let (engine, nested) = (self.engine, self.nested);
         let job = self.job.again();
-        let bound = bind(&job)?;
+        let bound = panics::caught_in_job(|| bind(&job))?;
         let values = LateScalars::new(bound.operator.kernel().values.clone());
         if let Some(bits) = bits {
             values.set(bits.to_vec());
@@ -259,7 +256,7 @@ impl<'s> Passes<'s, '_> {
         let (exhausted, is_exhausted) = channel();
         let place = Place { ready: Some(ready), before };
         let context = PassContext { is_half, nested, place, exhausted: Some(exhausted), versions: None };
-        let run = move || engine.run_pass(job, &bound, context)?.commit();
+        let run = move || panics::caught_in_job(|| engine.run_pass(job, &bound, context)?.commit());
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(self.scope, run);
         let thread = thread.map_err(|error| threads::not_started(&error))?;
         Ok(Pass { values, ready: is_ready, exhausted: Some(is_exhausted), thread })

@@ -13,7 +13,7 @@ use crate::job::{Job, ProgressFn};
 use crate::partial::{Journal, OpenJournal, Partial};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::{threads, units};
+use crate::{panics, threads, units};
 
 /// Bytes of the first rows, from whose time the number of the next ones follows.
 const FIRST: u64 = 64 << 20;
@@ -45,10 +45,12 @@ impl Engine {
     /// [`Error::File`](crate::Error::File) with the path of the journal if it is of another job or of changed inputs,
     /// is damaged or in use, or if the rows that it stands for are gone. After an error, the journal and the hidden
     /// files stay.
-    ///
-    /// # Panics
-    /// Those of [`run`](Engine::run).
     pub fn run_resumable(&self, job: Job<'_>, journal: &Journal) -> Result<Report> {
+        panics::caught_in_job(|| self.run_parts(job, journal))
+    }
+
+    /// Runs the rows that the journal does not stand for, some at a time, and finishes the job.
+    fn run_parts(&self, job: Job<'_>, journal: &Journal) -> Result<Report> {
         let bound = bind(&job)?;
         if let Some(name) = job.outputs.iter().find_map(|(name, output)| {
             let is_file = matches!(output.target().parts(), Parts::File(_));

@@ -174,6 +174,17 @@ pub enum Error {
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 
+    /// Code of the caller panicked: a [`Source`](crate::Source), a [`Sink`](crate::Sink), a function of a kernel, or
+    /// the [progress](crate::Job::progress) function. Only the job that called it ends. In a chunk, it is the cause of
+    /// an [`Error::Chunk`].
+    #[error("{whose} panicked: {message}; correct it, or report it if it is not code of yours")]
+    Panicked {
+        /// Whose code it was.
+        whose: String,
+        /// The message of the panic.
+        message: String,
+    },
+
     /// The job was cancelled through its [`CancelToken`](crate::CancelToken).
     #[error("stopped after {done} of {rows} rows; no output file was written")]
     Cancelled {

@@ -75,7 +75,7 @@ impl<'w> Compaction<'w> {
             let mut first = place;
             let mut write = |gathered: &mut Vec<u8>| -> Result<()> {
                 if !gathered.is_empty() {
-                    output.sink.write(first * output.elements, gathered)?;
+                    output.write_elements(first * output.elements, gathered)?;
                     first += (gathered.len() / size) as u64;
                     written += gathered.len() as u64;
                     gathered.clear();

@@ -22,6 +22,7 @@ use crate::device::emulated::HostMemory;
 use crate::device::kernel::{HostKernel, MakeHostKernel, Uniform};
 use crate::device::{Emulated, Schedule};
 use crate::error::{Error, Result};
+use crate::panics;
 use crate::plan::{DevicePlan, MOST_HELD};
 
 /// A worker measures how fast it computes in the cache after this many tiles. The measurement computes a tile twice
@@ -246,7 +247,10 @@ impl<'r> CpuWorker<'r> {
             if !columns.computes() {
                 break;
             }
-            host.kernel.run(first + tile as u64, len, &inputs, &mut each, own, &uniform);
+            panics::catch(
+                || kernel.whose(),
+                || host.kernel.run(first + tile as u64, len, &inputs, &mut each, own, &uniform),
+            )?;
             if measures && tile == 0 && len == step {
                 // All columns are in the cache for the last of the three.
                 host.kernel.store_past_cache(&vec![false; columns.outputs.len()]);
@@ -377,7 +381,7 @@ impl Worker for CpuWorker<'_> {
                 finished.now = self.clock.now();
                 finished.busy += finished.now - begin - waited;
             }
-            queue.finish(&chunk);
+            queue.finish(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
             self.meter.finished(&chunk);
             return Ok(true);
         }

@@ -178,7 +178,7 @@ mod tests {
             if chunk.index() > 0 {
                 self.place.wait();
             }
-            self.queue.finish(&chunk);
+            self.queue.finish(&chunk)?;
             Ok(true)
         }
 
@@ -195,12 +195,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn others_begin_if_the_first_worker_alone_would_take_long() {
-        let operator = CustomOp::new(probe());
+    /// Panics, or waits until the run is stopped.
+    struct Ends<'r> {
+        queue: &'r Queue<'r>,
+        panics: bool,
+    }
+
+    impl Worker for Ends<'_> {
+        fn step(&mut self) -> Result<bool> {
+            assert!(!self.panics, "a defect");
+            thread::yield_now();
+            Ok(!self.queue.has_failed())
+        }
+
+        fn ready_at(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn outcome(&mut self) -> WorkerOutcome {
+            WorkerOutcome::default()
+        }
+    }
+
+    /// The work of two workers on three tiles.
+    fn work(operator: &CustomOp) -> Work<'_> {
         let rows = Segment { rows: 0..3 * TILE_ROWS as u64, owner: None, fully_resident: false };
-        let work = Work {
-            operator: &operator,
+        Work {
+            operator,
             inputs: vec![],
             outputs: vec![],
             queue: Queue::new(&[rows], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[2]),
@@ -212,7 +233,27 @@ mod tests {
             timed_every: 1,
             timeline: false,
             device_timeout: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_panic_stops_the_others_and_reaches_the_caller() {
+        for panics in [0, 1] {
+            let operator = CustomOp::new(probe());
+            let work = work(&operator);
+            let worker = |k| Box::new(Ends { queue: &work.queue, panics: k == panics }) as Box<dyn Worker>;
+            let run = || {
+                let wait = None::<fn() -> Result<()>>;
+                drive(&ThreadPool::default(), vec![worker(0), worker(1)], &work, Schedule::Threads, wait)
+            };
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+        }
+    }
+
+    #[test]
+    fn others_begin_if_the_first_worker_alone_would_take_long() {
+        let operator = CustomOp::new(probe());
+        let work = work(&operator);
         let place = Barrier::new(2);
         let worker = || Box::new(Meets { queue: &work.queue, place: &place }) as Box<dyn Worker>;
         let wait = None::<fn() -> Result<()>>;

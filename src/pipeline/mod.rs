@@ -101,6 +101,7 @@ use crate::data::{Chunk, Dtype, FillGuard, Memory, Sink, SinkMemory, Source, Unr
 use crate::device::Schedule;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
+use crate::panics;
 use crate::plan::DevicePlan;
 use crate::report::StageTimes;
 use crate::trace::Span;
@@ -178,6 +179,8 @@ impl Work<'_> {
 
 /// An input of a run. Its properties were queried from the source once, before planning.
 pub(crate) struct InputColumn<'w> {
+    /// The name of the input, for errors.
+    pub(crate) name: &'w str,
     pub(crate) source: &'w dyn Source,
     pub(crate) dtype: Dtype,
     /// Its rows, if all of them are in memory.
@@ -207,29 +210,42 @@ impl InputColumn<'_> {
             Some(memory) => Some(&memory.bytes()[rows.start as usize * row_bytes..rows.end as usize * row_bytes]),
             None => self.piece(rows, row_bytes)?,
         };
-        Ok(found.filter(|_| self.source.is_cached(first, count)))
+        match found {
+            Some(_) if !self.is_cached(first, count)? => Ok(None),
+            found => Ok(found),
+        }
     }
 
     /// Returns whether rows of the job should be used in memory, of which parts are adjacent.
     fn is_in_pieces(&self, rows: &Range<u64>, row_bytes: usize) -> Result<bool> {
         let (first, count) = (rows.start * self.elements, (rows.end - rows.start) * self.elements);
         let one = rows.start..rows.end.min(rows.start + 1);
-        Ok(self.memory.is_none() && self.piece(&one, row_bytes)?.is_some() && self.source.is_cached(first, count))
+        Ok(self.memory.is_none() && self.piece(&one, row_bytes)?.is_some() && self.is_cached(first, count)?)
     }
 
     /// Returns rows of the job of `row_bytes` bytes each, if they are adjacent in memory. The source has no
     /// [`memory`](InputColumn::memory).
     fn piece(&self, rows: &Range<u64>, row_bytes: usize) -> Result<Option<&[u8]>> {
         let (first, count) = (rows.start * self.elements, (rows.end - rows.start) * self.elements);
-        let piece = piece_of(self.source, self.dtype, first, count)?.map(|piece| piece.bytes());
+        let piece = panics::caught(|| self.whose(), || piece_of(self.source, self.dtype, first, count))?;
+        let piece = piece.map(|piece| piece.bytes());
         debug_assert!(piece.is_none_or(|piece| piece.len() == (rows.end - rows.start) as usize * row_bytes));
         Ok(piece)
     }
 
     /// Reads rows of the job from the source, from this one on.
     fn read(&self, first_row: u64, to: &mut [u8]) -> Result<()> {
-        let read = |first, to: &mut [u8]| self.source.read(first, to);
+        let read = |first, to: &mut [u8]| panics::caught(|| self.whose(), || self.source.read(first, to));
         self.unread.read(self.dtype, first_row * self.elements, to, read)
+    }
+
+    fn is_cached(&self, first: u64, count: u64) -> Result<bool> {
+        panics::caught(|| self.whose(), || Ok(self.source.is_cached(first, count)))
+    }
+
+    /// Returns the name of the source for the error of a panic there.
+    fn whose(&self) -> String {
+        format!("the source of input '{}' ({})", self.name, self.source.name())
     }
 
     /// Records that the rows of a chunk were copied to the device on which they are resident.
@@ -242,6 +258,8 @@ impl InputColumn<'_> {
 
 /// An output of a run.
 pub(crate) struct OutputColumn<'w> {
+    /// The name of the output, for errors.
+    pub(crate) name: &'w str,
     pub(crate) sink: &'w dyn Sink,
     /// Its memory, if it is written in place.
     pub(crate) memory: Option<&'w SinkMemory<'w>>,
@@ -262,8 +280,13 @@ impl OutputColumn<'_> {
 
     /// Writes the rows of a chunk, and returns their size in bytes.
     fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<u64> {
-        self.sink.write(self.rows(chunk).start, bytes)?;
+        self.write_elements(self.rows(chunk).start, bytes)?;
         Ok(bytes.len() as u64)
+    }
+
+    /// Writes elements of the sink, from this one on.
+    fn write_elements(&self, first: u64, bytes: &[u8]) -> Result<()> {
+        panics::caught(|| format!("the sink of output '{}'", self.name), || self.sink.write(first, bytes))
     }
 }
 
@@ -353,8 +376,11 @@ pub(crate) struct WorkerName {
 }
 
 impl WorkerName {
-    /// Wraps an error with the names of this worker and of a chunk.
+    /// Wraps an error with the names of this worker and of a chunk, unless it has them.
     pub(crate) fn with_chunk(&self, chunk: &Chunk, cause: Error) -> Error {
+        if let Error::Chunk { .. } = cause {
+            return cause;
+        }
         Error::Chunk {
             device: self.device.clone(),
             worker: self.worker,

@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use crossbeam::utils::CachePadded;
 
 use crate::data::Chunk;
+use crate::error::Result;
+use crate::panics;
 use crate::progress::{CancelToken, Progress};
 
 /// Divides the rows of a job into chunks: each row once, in whole tiles, and no chunk crosses the border of two
@@ -354,11 +356,14 @@ impl<'w> Queue<'w> {
     }
 
     /// Records that a chunk is finished.
-    pub(crate) fn finish(&self, chunk: &Chunk) {
+    ///
+    /// # Errors
+    /// [`Error::Panicked`](crate::Error::Panicked) if the progress function panics.
+    pub(crate) fn finish(&self, chunk: &Chunk) -> Result<()> {
         let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
-        if let Some(progress) = self.progress {
-            progress(Progress { done, rows: self.rows });
-        }
+        let Some(progress) = self.progress else { return Ok(()) };
+        panics::catch(|| "the progress function".into(), || progress(Progress { done, rows: self.rows }))?;
+        Ok(())
     }
 
     /// Ends the run early because a worker failed.
@@ -413,7 +418,7 @@ mod tests {
                 prop_assert!(chunk.len() > 0 && chunk.len() <= tiles * TILE_ROWS);
                 next = chunk.rows().end;
                 prop_assert!(next == rows || next.is_multiple_of(TILE_ROWS as u64));
-                queue.finish(&chunk);
+                queue.finish(&chunk).unwrap();
             }
             prop_assert_eq!((next, queue.done()), (rows, rows));
         }

@@ -300,7 +300,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         for input in done.filled_inputs() {
             self.work.inputs[input].filled(chunk);
         }
-        self.work.queue.finish(chunk);
+        self.work.queue.finish(chunk).map_err(|error| self.meter.with_chunk(chunk, error))?;
         self.claimed.pop_front();
         self.meter.finished(chunk);
         let drained = self.host.now();

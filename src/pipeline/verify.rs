@@ -16,6 +16,7 @@ use super::{OutputColumn, Work};
 use crate::data::{Chunk, Dtype, Scalar};
 use crate::device::kernel::{HostKernel, Kernel, Uniform};
 use crate::error::{Error, Result, VerificationError};
+use crate::panics;
 use crate::report::RecomputedBy;
 
 /// Rows are computed again in pieces of about so many bytes: few enough that they stay in the cache, and enough that
@@ -167,7 +168,7 @@ impl<'r> Verifier<'r> {
         // The words of the chunk are in front, and have those of the rows before these.
         let again = bytes_of(&mut self.partials, columns.partial_bytes(len))?;
         let uniform = Uniform { resident: &self.resident, values, total_rows: columns.total_rows };
-        self.host.run(first_row, len, &read, &mut computed, again, &uniform);
+        panics::catch(|| kernel.whose(), || self.host.run(first_row, len, &read, &mut computed, again, &uniform))?;
 
         let difference = Difference { by: self.by, is_own_code: !self.host.is_repeatable() };
         let tiles = &again[columns.tile_partials(0..len)];

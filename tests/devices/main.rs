@@ -28,6 +28,7 @@ mod matrices;
 mod neighbours;
 mod numpy;
 mod order;
+mod panics;
 mod part_files;
 mod partials;
 mod passes;
@@ -66,6 +67,7 @@ fn main() {
         products::MODULE,
         divided::MODULE,
         contention::MODULE,
+        panics::MODULE,
         counts::MODULE,
         order::MODULE,
         scan::MODULE,

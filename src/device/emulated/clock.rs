@@ -8,8 +8,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use crate::error::Result;
+use crate::panics::Panic;
 
 /// A recorded point in the work of a stream.
 pub(super) struct Mark {
@@ -18,6 +21,22 @@ pub(super) struct Mark {
     pub(super) done: AtomicBool,
     /// Its virtual time, once it is settled.
     pub(super) at: OnceLock<Duration>,
+    /// The panic of a kernel before it, on its stream or on one that its stream has waited for.
+    pub(super) panic: OnceLock<Panic>,
+}
+
+impl Mark {
+    /// Returns whether the work before it has run.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`](crate::Error::Panicked) if a kernel of this work has panicked.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        let is_done = self.done.load(Ordering::Acquire);
+        match self.panic.get() {
+            Some(panic) if is_done => Err(panic.clone().into()),
+            _ => Ok(is_done),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +82,8 @@ impl Clock {
 
     pub(super) fn record(&mut self, stream: u64, enqueued: Duration) -> Arc<Mark> {
         self.marks += 1;
-        let mark = Arc::new(Mark { id: self.marks, done: AtomicBool::new(false), at: OnceLock::new() });
+        let mark = Mark { id: self.marks, done: AtomicBool::new(false), at: OnceLock::new(), panic: OnceLock::new() };
+        let mark = Arc::new(mark);
         if self.timeless {
             let _ = mark.at.set(enqueued);
         } else {

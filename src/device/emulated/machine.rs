@@ -11,6 +11,7 @@ use super::multiply::Multiply;
 use super::options::{Effect, Emulated, Fault, FaultAt};
 use crate::device::kernel::{Columns, HostKernel, Uniform};
 use crate::error::{Error, Result};
+use crate::panics::{self, Panic};
 
 /// The problem of a host that waits for an event without work before it.
 const NEVER: &str = "waited for an event that no enqueued work can reach";
@@ -41,7 +42,7 @@ pub(super) enum Operation {
     CopyOut { from: Words, offset: usize, to: HostSpan },
     Zero { to: Words, offset: usize, bytes: usize },
     CopyWithin { from: (Words, usize), to: (Words, usize), bytes: usize },
-    Launch(Launch),
+    Launch(Box<Launch>),
     Multiply(Multiply),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
@@ -49,6 +50,7 @@ pub(super) enum Operation {
 
 pub(super) struct Launch {
     pub(super) host: Arc<Mutex<Box<dyn HostKernel>>>,
+    pub(super) whose: Arc<str>,
     pub(super) columns: Columns,
     /// The start of each column.
     pub(super) places: Vec<(Words, usize)>,
@@ -86,6 +88,10 @@ pub(super) struct Machine {
     random: Random,
     faults: Vec<Fault>,
     counts: [u64; FaultAt::COUNT],
+    /// The streams on which a kernel has panicked, or which have waited for one of these. Nothing more of them runs,
+    /// and their marks tell who waits for them. What was enqueued before goes on, so that the error names the right
+    /// chunk.
+    panics: HashMap<u64, Panic>,
     /// The first failure. As on a GPU, nothing more runs after it, but marks are still reached.
     failed: Option<&'static str>,
     /// Whether an operation has begun that never ends. Nothing more runs, and no mark is reached.
@@ -105,6 +111,7 @@ impl Machine {
             random: Random(options.seed),
             faults: options.faults.clone(),
             counts: [0; FaultAt::COUNT],
+            panics: HashMap::new(),
             failed: None,
             hangs: false,
             is_given_up: false,
@@ -125,13 +132,9 @@ impl Machine {
 
     /// Runs the remaining work of the stream, and removes the stream.
     pub(super) fn close(&mut self, stream: u64) {
-        if thread::panicking() {
-            // Nothing more runs, as after any other failure. If a function of the caller panicked, possibly on
-            // another device, it might panic again, which would abort the process.
-            self.failed.get_or_insert("a thread panicked");
-        }
         while self.streams.get(&stream).is_some_and(|queue| !queue.is_empty()) && self.run_one() {}
         self.clock.close(stream);
+        self.panics.remove(&stream);
         // Work that could not run waits for an event that will never be recorded. Waiters for this stream must not
         // wait for ever.
         for operation in self.streams.remove(&stream).into_iter().flatten() {
@@ -177,7 +180,7 @@ impl Machine {
                 return if self.hangs { Ok(false) } else { Err(self.failure(NEVER)) };
             }
         }
-        self.failed.map_or(Ok(true), |what| Err(self.failure(what)))
+        self.failed.map_or_else(|| mark.is_done(), |what| Err(self.failure(what)))
     }
 
     /// Runs some operations, or none, as the seed determines: the progress of the device while the host only queries.
@@ -210,7 +213,15 @@ impl Machine {
         }
         match (self.streams.get_mut(&id).and_then(VecDeque::pop_front), self.failed) {
             (Some(Operation::Record(mark)), Some(_)) => mark.done.store(true, Ordering::Release),
-            (Some(operation), None) => self.failed = self.perform(operation).err(),
+            (Some(operation), None) => match self.panics.get(&id) {
+                None => self.failed = self.perform(id, operation).err(),
+                Some(panic) => {
+                    if let Operation::Record(mark) = operation {
+                        mark.panic.get_or_init(|| panic.clone());
+                        mark.done.store(true, Ordering::Release);
+                    }
+                }
+            },
             _ => {}
         }
         true
@@ -229,7 +240,11 @@ impl Machine {
         self.faults.iter().any(|fault| *fault == Fault::hang(at, nth))
     }
 
-    fn perform(&mut self, operation: Operation) -> Result<(), &'static str> {
+    /// Performs an operation of a stream.
+    ///
+    /// # Errors
+    /// The problem, if it must fail.
+    fn perform(&mut self, stream: u64, operation: Operation) -> Result<(), &'static str> {
         match operation {
             Operation::CopyIn { from, to, offset } => {
                 let flips = self.flips(FaultAt::CopyIn)?;
@@ -272,14 +287,20 @@ impl Machine {
             Operation::Launch(launch) => {
                 let flips = self.flips(FaultAt::Kernel)?;
                 let poison = self.poison_word() as u8;
-                launch.run(poison, flips);
+                if let Err(panic) = launch.run(poison, flips) {
+                    self.panics.insert(stream, panic);
+                }
             }
             Operation::Multiply(multiply) => {
                 let flips = self.flips(FaultAt::Kernel)?;
                 multiply.run(flips);
             }
             Operation::Record(mark) => mark.done.store(true, Ordering::Release),
-            Operation::Wait(_) => {}
+            Operation::Wait(mark) => {
+                if let Some(panic) = mark.panic.get() {
+                    self.panics.insert(stream, panic.clone());
+                }
+            }
         }
         Ok(())
     }
@@ -336,10 +357,12 @@ impl Drop for Machine {
             return;
         }
         self.faults.clear();
-        for operation in std::mem::take(&mut self.streams).into_values().flatten() {
-            if let copy @ (Operation::CopyIn { .. } | Operation::CopyOut { .. }) = operation {
-                // Without faults a copy does not fail.
-                let _ = self.perform(copy);
+        for (stream, operations) in std::mem::take(&mut self.streams) {
+            for operation in operations {
+                if let copy @ (Operation::CopyIn { .. } | Operation::CopyOut { .. }) = operation {
+                    // Without faults a copy does not fail.
+                    let _ = self.perform(stream, copy);
+                }
             }
         }
     }
@@ -359,8 +382,8 @@ impl Launch {
     }
 
     /// Runs the host kernel on copies of the columns, because columns may be at any offset, and two inputs may be the
-    /// same memory.
-    fn run(&self, poison: u8, flips: Option<u64>) {
+    /// same memory. If it panics, nothing is written.
+    fn run(&self, poison: u8, flips: Option<u64>) -> Result<(), Panic> {
         let Columns { inputs, outputs, scratch, .. } = &self.columns;
         let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.has_partials()));
         let not_written = inputs + written..inputs + written + scratch.len();
@@ -404,7 +427,10 @@ impl Launch {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.append(&mut operands);
         let partials = partials.unwrap_or(none);
-        host.run(self.first_row, self.rows, &inputs, &mut outputs, partials, &uniform);
+        panics::catch(
+            || self.whose.to_string(),
+            || host.run(self.first_row, self.rows, &inputs, &mut outputs, partials, &uniform),
+        )?;
         if let Some(bit) = flips {
             outputs.push(partials);
             flip(&mut outputs, bit);
@@ -416,6 +442,7 @@ impl Launch {
             let column = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[place.1..place.1 + bytes];
             column.copy_from_slice(&bytemuck::cast_slice(copy)[..bytes]);
         }
+        Ok(())
     }
 }
 

@@ -117,6 +117,8 @@ pub(crate) struct EmulatedKernel {
     values: Arc<ScalarArgs>,
     host: Arc<Mutex<Box<dyn HostKernel>>>,
 }
+    /// The name of its function, for the error of a panic there.
+    whose: Arc<str>,
 
 impl Device for EmulatedDevice {
     type Memory = EmulatedMemory;
@@ -163,7 +165,7 @@ impl Device for EmulatedDevice {
         lock(&self.machine).call(FaultAt::Load)?;
         let host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("emulated"))?;
         let (columns, values) = (kernel.columns.clone(), kernel.values.clone());
-        Ok(EmulatedKernel { columns, values, host: Arc::new(Mutex::new(host)) })
+        Ok(EmulatedKernel { columns, values, host: Arc::new(Mutex::new(host)), whose: kernel.whose().into() })
     }
 
     fn open_stream(&self) -> Result<EmulatedStream> {

@@ -1,6 +1,5 @@
 //! Streams and events of the emulated device, and the host that waits for them.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -135,15 +134,16 @@ impl Stream for EmulatedStream {
         first_row: u64,
         rows: usize,
     ) -> Result<()> {
-        let operation = Operation::Launch(Launch {
+        let operation = Operation::Launch(Box::new(Launch {
             host: kernel.host.clone(),
+            whose: kernel.whose.clone(),
             columns: kernel.columns.clone(),
             places: columns.iter().map(|(memory, offset)| (memory.words.clone(), *offset)).collect(),
             resident: resident.iter().map(|array| (array.words.clone(), array.bytes as usize)).collect(),
             values: kernel.values.known()?.to_vec(),
             first_row,
             rows,
-        });
+        }));
         let bytes = kernel.columns.row_bytes() * rows;
         let cost = time(rows, self.rates.kernel_rate).max(time(bytes, self.rates.memory_rate));
         self.push(Engine::Compute, cost, operation);
@@ -245,7 +245,7 @@ impl Host for EmulatedHost {
         machine.call(FaultAt::Query)?;
         machine.idle();
         drop(machine);
-        Ok(event.mark().is_none_or(|mark| mark.done.load(Ordering::Acquire)))
+        event.mark().map_or(Ok(true), |mark| mark.is_done())
     }
 
     fn synchronize_until(&mut self, event: &EmulatedEvent, deadline: Duration) -> Result<bool> {
