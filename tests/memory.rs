@@ -665,6 +665,29 @@ fn shortage_of_cached_memory() {
 
 #[test]
 #[ignore = "needs the stand-in driver"]
+fn shortage_beside_another_engine() {
+    let [one, other] = [engine(), engine()];
+    let x: Vec<f64> = (0..1_000_000).map(f64::from).collect();
+    let run = |engine: &Engine| {
+        let report = engine.run(Job::eval("sum(x)").unwrap().input("x", &x)).unwrap();
+        assert_eq!(report.value("sum(x)").unwrap().unwrap().as_f64(), 499_999_500_000.0);
+        assert!(!report.notes.iter().any(|note| note.contains("memory")), "{:?}", report.notes);
+    };
+    // Both have their contexts then.
+    [&one, &other].into_iter().for_each(run);
+    let cached = |engine: &Engine| engine.memory()[0].device.cached;
+    let bytes = cached(&one);
+    assert!(bytes > 0 && cached(&other) == bytes);
+    other.trim();
+    let _occupied = Occupied::all_but(4096);
+    run(&other);
+    assert_eq!((cached(&one), cached(&other)), (0, bytes));
+    run(&one);
+    assert_eq!((cached(&one), cached(&other)), (bytes, 0));
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
 fn arrays_beside_cached_memory() {
     let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 20).build().unwrap();
     // Creates its contexts.
@@ -696,6 +719,11 @@ fn passes_that_find_too_little_memory_run_one_after_the_other() {
 #[test]
 fn cached_memory_is_freed_for_a_run_that_finds_too_little() {
     run_on_standin("shortage_of_cached_memory", &[]);
+}
+
+#[test]
+fn memory_that_another_engine_keeps_is_freed_for_a_run() {
+    run_on_standin("shortage_beside_another_engine", &[]);
 }
 
 #[test]

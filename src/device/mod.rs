@@ -163,6 +163,10 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// Describes the device.
     fn info(&self) -> &DeviceInfo;
 
+    /// Returns a number that tells it from other devices that the process has opened. All values of this type for one
+    /// device have the same.
+    fn number(&self) -> usize;
+
     /// Returns how its workers must be scheduled.
     fn schedule(&self) -> Schedule {
         Schedule::Threads

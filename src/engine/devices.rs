@@ -197,6 +197,11 @@ impl Opened {
         self.gpus.iter().map(|cache| cache.trim()).sum()
     }
 
+    /// Frees the memory that other engines keep on the same devices, and returns the number of bytes.
+    pub(super) fn trim_others(&self) -> u64 {
+        self.gpus.iter().map(|cache| cache.trim_others()).sum()
+    }
+
     fn cache_of(&self, id: &str) -> Option<&Arc<MemoryCache<Gpu>>> {
         self.gpus.iter().find(|cache| cache.device().info().id == id)
     }

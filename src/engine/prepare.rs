@@ -294,6 +294,7 @@ impl Engine {
                 }
                 // This run has precedence over cached memory.
                 Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}
+                Err(Error::OutOfMemory { .. }) if request.opened.trim_others() > 0 => {}
                 Err(Error::OutOfMemory { .. })
                     if !context.place.is_behind()
                         && !context.nested

@@ -18,7 +18,8 @@ pub(crate) trait DeviceAllocator {
     /// Returns the device, as `--device` names it.
     fn id(&self) -> &str;
 
-    /// Returns the number of free bytes of device memory. Memory that is cached for the next run is freed first.
+    /// Returns the number of free bytes of device memory. Memory that is cached for the next run is freed first, that
+    /// of other engines, too.
     ///
     /// # Errors
     /// Returns an error if the device cannot be queried.
@@ -47,6 +48,7 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
 
     fn free_bytes(&self) -> Result<u64> {
         self.trim();
+        self.trim_others();
         self.failure().watch(self.device().free_bytes())
     }
 

@@ -7,12 +7,13 @@
 //! A run takes the smallest cached piece that is large enough. If the piece is larger than what the run has
 //! reserved, the difference is reserved, too. If there is no such piece, a cached piece that is too small is freed
 //! before a larger one is allocated; more pieces are freed if the limit requires it, and all of them if memory runs
-//! out. Only the memory of successful runs is cached.
+//! out, then also those of other engines (`caches.rs`). Only the memory of successful runs is cached.
 
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Charge, More};
+use super::caches::{self, DeviceCache};
 use super::{MemoryBudget, MemoryUse, PinnedMemory};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -52,12 +53,14 @@ impl Failure {
 impl<D: Device> MemoryCache<D> {
     /// Creates an empty cache. Memory in use is charged to these budgets.
     pub(crate) fn new(device: D, memory: &Arc<MemoryBudget>, pinned: &Arc<MemoryBudget>) -> Arc<Self> {
-        Arc::new(MemoryCache {
+        let cache = Arc::new(MemoryCache {
             blocks: FreeList::new(memory),
             slabs: FreeList::new(pinned),
             device: Arc::new(device),
             failure: Arc::default(),
-        })
+        });
+        caches::register(&cache);
+        cache
     }
 
     /// Returns the error of the device outside of runs.
@@ -88,6 +91,22 @@ impl<D: Device> MemoryCache<D> {
     /// Frees unused memory, and returns the number of bytes freed.
     pub(crate) fn trim(&self) -> u64 {
         self.blocks.clear() + self.slabs.clear()
+    }
+
+    /// Frees the unused memory that other engines of the process have on the device, and returns the number of bytes
+    /// freed.
+    pub(crate) fn trim_others(&self) -> u64 {
+        caches::trim_others(self)
+    }
+}
+
+impl<D: Device> DeviceCache for MemoryCache<D> {
+    fn number(&self) -> usize {
+        self.device.number()
+    }
+
+    fn trim(&self) -> u64 {
+        MemoryCache::trim(self)
     }
 }
 

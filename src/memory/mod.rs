@@ -5,6 +5,7 @@ mod admission;
 mod allocator;
 mod budget;
 mod cache;
+mod caches;
 mod layout;
 mod panels;
 mod pinned;

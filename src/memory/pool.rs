@@ -64,6 +64,7 @@ impl<D: Device> DevicePool<D> {
                     pieces.push(piece);
                     size = size.min(blocks - free.len());
                 }
+                Err(Error::OutOfMemory { .. }) if cache.trim_others() > 0 => {}
                 Err(Error::OutOfMemory { .. }) if size > 1 => size /= 2,
                 Err(Error::OutOfMemory { .. }) if !free.is_empty() => break,
                 Err(error) => return Err(error),
@@ -143,5 +144,31 @@ mod tests {
         assert_eq!(cached_after(8), (8, 8 * 1024));
         // Pieces of 6 and 3 blocks: the next run would find neither large enough.
         assert_eq!(cached_after(12), (9, 0));
+    }
+
+    #[test]
+    fn what_another_engine_keeps_on_the_device_is_freed_for_a_run() {
+        let device = || EmulatedDevice::new(&Emulated::new().memory(10_000));
+        let cache = |device: EmulatedDevice| {
+            let [memory, pinned] = ["device", "pinned"].map(|what| MemoryBudget::new(what, 1 << 20));
+            MemoryCache::new(device, &memory, &pinned)
+        };
+        let pool = |cache: &MemoryCache<EmulatedDevice>| {
+            DevicePool::new(cache, 8, 1024, &MemoryBudget::new("run", 1 << 20)).unwrap()
+        };
+        let shared = device();
+        let (one, other, elsewhere) = (cache(shared.clone()), cache(shared), cache(device()));
+        let cached = || [&one, &other, &elsewhere].map(|cache| cache.usage().0.cached);
+        pool(&one).keep();
+        pool(&elsewhere).keep();
+        assert_eq!(cached(), [8192, 0, 8192]);
+        let run = pool(&other);
+        assert_eq!((run.blocks(), run.pieces.len(), cached()), (8, 1, [0, 0, 8192]));
+        // What is in use stays.
+        assert_eq!(pool(&one).blocks(), 1);
+        run.keep();
+        assert_eq!(cached(), [0, 8192, 8192]);
+        drop(other);
+        assert_eq!(pool(&one).blocks(), 8);
     }
 }

@@ -85,6 +85,11 @@ impl Context {
         &self.id
     }
 
+    /// Returns a number that all values for this context have.
+    pub(super) fn number(&self) -> usize {
+        self.handle.addr()
+    }
+
     /// Converts the result of the driver call `call`.
     pub(super) fn check(&self, call: &str, result: sys::CUresult) -> Result<()> {
         driver::check(&self.id, call, result)

@@ -121,6 +121,10 @@ impl Device for CudaDevice {
         &self.info
     }
 
+    fn number(&self) -> usize {
+        self.context.number()
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         Memory::allocate(&self.context, bytes)
     }

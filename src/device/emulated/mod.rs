@@ -30,7 +30,8 @@ use super::kernel::{Columns, HostKernel, ScalarArgs, SharedKernel};
 use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Registration, Schedule};
 use crate::error::{Error, Result};
 
-/// The emulated device.
+/// The emulated device. Clones are the same device.
+#[derive(Clone)]
 pub(crate) struct EmulatedDevice {
     info: DeviceInfo,
     options: Emulated,
@@ -116,9 +117,9 @@ pub(crate) struct EmulatedKernel {
     columns: Columns,
     values: Arc<ScalarArgs>,
     host: Arc<Mutex<Box<dyn HostKernel>>>,
-}
     /// The name of its function, for the error of a panic there.
     whose: Arc<str>,
+}
 
 impl Device for EmulatedDevice {
     type Memory = EmulatedMemory;
@@ -130,6 +131,10 @@ impl Device for EmulatedDevice {
 
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn number(&self) -> usize {
+        Arc::as_ptr(&self.machine).addr()
     }
 
     fn schedule(&self) -> Schedule {
