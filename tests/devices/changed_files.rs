@@ -17,6 +17,7 @@ const CASES: &[(&str, Case)] = &[
     ("a file that changes while it is read is an error", changes),
     ("a file that is removed or replaced while it is read is read to its end", replaced),
     ("a run begins with the rows of now", between_runs),
+    ("the folder of an output vanishes", vanished),
 ];
 
 const ROWS: usize = 100_000;
@@ -123,6 +124,44 @@ fn replaced(choice: &DeviceChoice) -> Outcome {
                 let y = run(choice, open(&path, mode)?, change)?;
                 check(y == rows, format!("{name}, {mode:?}: other rows"))?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// An error names the output, nothing appears, and the next run works.
+fn vanished(choice: &DeviceChoice) -> Outcome {
+    let (beside, rows) = (tempfile::tempdir()?, numbers(ROWS, 3));
+    let folder = beside.path().join("out");
+    let engine = Engine::builder().device(choice.clone()).chunk(200_000).workers(2).build()?;
+    let run = |name: &str, what: &(dyn Fn() + Send + Sync)| {
+        let y = folder.join(name);
+        let y = if name == "y.npy" { Npy::create(y) } else { Raw::create(y) };
+        let zeros = Input::from(Disturbs { once: Once::new(), what });
+        engine.run(Job::eval("y = x + z")?.input("x", &rows).input("z", zeros).output("y", y))
+    };
+    let (vanishes, moves) = (
+        || fs::remove_dir_all(&folder).unwrap(),
+        || {
+            fs::rename(&folder, beside.path().join("elsewhere")).unwrap();
+        },
+    );
+    for name in ["y.npy", "y.f64"] {
+        for what in [&vanishes as &(dyn Fn() + Send + Sync), &moves] {
+            fs::create_dir(&folder)?;
+            let error = run(name, what).map(|_| ()).err().ok_or("no error")?.to_string();
+            let path = folder.join(name);
+            check(error.contains(&format!("{}: ", path.display())), format!("names no output: {error}"))?;
+            check(!folder.exists(), "the folder is back")?;
+            let elsewhere = beside.path().join("elsewhere");
+            if elsewhere.exists() {
+                check(!elsewhere.join(name).exists(), "an output appeared")?;
+                fs::remove_dir_all(&elsewhere)?;
+            }
+            fs::create_dir(&folder)?;
+            run(name, &|| ())?;
+            check(path.exists(), "the next run has no output")?;
+            fs::remove_dir_all(&folder)?;
         }
     }
     Ok(())

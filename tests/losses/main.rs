@@ -9,6 +9,7 @@ mod disk;
 #[path = "../files/event.rs"]
 mod event;
 mod jobs;
+mod plain;
 mod random;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
@@ -35,7 +36,7 @@ const ROWS: usize = 512;
 fn main() -> ExitCode {
     if let Ok(name) = env::var("LOSSES_JOB") {
         let [folder, beside] = ["OVERSHOT_FILES_FOLDER", "LOSSES_BESIDE"].map(|name| env::var_os(name).unwrap());
-        let job = JOBS.iter().chain([&DURABLE]).find(|job| job.name == name).unwrap();
+        let job = JOBS.iter().chain([&DURABLE]).chain(plain::JOBS).find(|job| job.name == name).unwrap();
         return match (job.run)(folder.as_ref(), beside.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -58,7 +59,8 @@ fn main() -> ExitCode {
         Trial::test(DURABLE.name, || watchdog::watched(DURABLE.name, durable)),
         Trial::test("a sync that fails", || watchdog::watched("a sync that fails", failed_syncs)),
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials.chain(faults).chain(durable).collect()).exit_code()
+    let all = trials.chain(faults).chain(durable).chain(plain::trials());
+    libtest_mimic::run(&Arguments::from_args(), all.collect()).exit_code()
 }
 
 /// A folder for a job, which loses power, and one that does not.
@@ -86,13 +88,10 @@ impl Place {
 
     /// Runs the job, with a call that fails.
     fn run_with(&self, job: &LostJob, fault: Option<&str>) -> Result<Vec<Event>, String> {
-        let library = examples().join("libfiles.so");
-        assert!(library.exists(), "no {}: run `cargo build --examples`", library.display());
         let log = self.beside.path().join("log");
         let _ = fs::remove_file(&log);
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.env("LOSSES_JOB", job.name).env("LOSSES_BESIDE", self.beside.path()).env("LD_PRELOAD", library);
-        command.env("OVERSHOT_FILES_FOLDER", self.folder.path()).env("OVERSHOT_FILES_LOG", &log);
+        let mut command = self.command(job);
+        command.env("LD_PRELOAD", library()).env("OVERSHOT_FILES_LOG", &log);
         if let Some(fault) = fault {
             command.env("OVERSHOT_FILES_FAIL", fault);
         }
@@ -107,6 +106,14 @@ impl Place {
         Ok(events)
     }
 
+    /// The process of the job.
+    fn command(&self, job: &LostJob) -> Command {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.env("LOSSES_JOB", job.name).env("LOSSES_BESIDE", self.beside.path());
+        command.env("OVERSHOT_FILES_FOLDER", self.folder.path());
+        command
+    }
+
     /// The files that are not hidden.
     fn outputs(&self) -> BTreeMap<String, Vec<u8>> {
         let is_shown = |name: &str| !name.starts_with('.') && !name.contains('/');
@@ -119,6 +126,13 @@ impl Place {
         let files = names.map(|name| (name.clone(), fs::read(self.folder.path().join(&name)).unwrap()));
         files.filter(|(name, _)| !(self.replaces && name.ends_with(".partial"))).collect()
     }
+}
+
+/// Returns the library that records and fails calls.
+fn library() -> PathBuf {
+    let library = examples().join("libfiles.so");
+    assert!(library.exists(), "no {}: run `cargo build --examples`", library.display());
+    library
 }
 
 /// Returns where the examples are.
