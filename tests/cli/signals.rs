@@ -65,13 +65,6 @@ impl Running {
         Running::start(command)
     }
 
-    /// Waits until its log has no space for another line.
-    fn fill_the_log(&self) {
-        while rustix::io::ioctl_fionread(self.log.get_ref()).unwrap() < LOG_BYTES as u64 * 7 / 8 {
-            std::thread::yield_now();
-        }
-    }
-
     fn signal(&self, name: &str) {
         send(name, &self.child.id().to_string());
     }
@@ -148,16 +141,26 @@ fn second(device: &str) -> Outcome {
     ends_at_once(&place, || Running::job(&place, device))
 }
 
-/// The job stands still in a write to its log, as it would in a kernel that never ends.
+/// A read never ends, as a kernel might.
 fn stuck(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
-    let mut job = Running::job(&place, device);
-    job.fill_the_log();
-    job.signal("INT");
-    assert_eq!(job.child.wait().unwrap().signal(), Some(2));
+    let program = std::env::current_exe().unwrap();
+    let library = program.parent().and_then(Path::parent).unwrap().join("examples/libfiles.so");
+    assert!(library.exists(), "no {}: run `cargo build --examples`", library.display());
+    let mut command = place.command(&["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device]);
+    command.args(["--read-mode", "pread"]).env("LD_PRELOAD", library).env("OVERSHOT_FILES_FAIL", "read:3:hang");
+    command.env("OVERSHOT_FILES_FOLDER", place.folder.path().canonicalize().unwrap());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.by_ref().any(|line| line == "hangs"), "it has read no rows");
+    send("INT", &child.id().to_string());
+    let said: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().signal(), Some(2), "{said:?}");
+    let message = "overshot: error: the job did not stop, perhaps because a kernel never ends; no output was written";
+    assert_eq!(said, [message]);
     assert_eq!(place.names(), ["x.f64"]);
     RAN
 }

@@ -79,11 +79,38 @@ fn run(job: &FaultyJob, engine: &Engine) -> Result<Option<Error>, String> {
     Ok(first)
 }
 
-/// Checks that an error names the device and, if work failed, the chunk and its rows.
-fn check_error(job: &FaultyJob, at: FaultAt, error: &Error) -> Result<(), String> {
+/// Returns what the error of a call says of it. That of a device that hangs cannot know what it waits for.
+fn stage(at: FaultAt) -> &'static str {
+    match at {
+        FaultAt::CopyIn => "a copy to the device failed",
+        FaultAt::Kernel => "a kernel failed",
+        FaultAt::CopyOut => "a copy to the host failed",
+        FaultAt::Zero => "device memory could not be zeroed",
+        FaultAt::Allocate => "out of memory for an allocation",
+        FaultAt::Pin => "host memory could not be registered",
+        FaultAt::OpenStream => "a stream could not be opened",
+        FaultAt::Event => "an event could not be created",
+        FaultAt::Record => "an event could not be recorded",
+        FaultAt::Wait => "a stream could not wait for an event",
+        FaultAt::Query => "an event could not be queried",
+        FaultAt::Synchronize => "an event could not be waited for",
+        FaultAt::Load => "a kernel could not be loaded",
+        FaultAt::FreeBytes => "the free device memory could not be queried",
+        _ => "a stage that this test does not know",
+    }
+}
+
+/// Checks that an error names the device, the stage and, if work failed, the chunk and its rows.
+fn check_error(job: &FaultyJob, (at, mode): (FaultAt, Mode), error: &Error) -> Result<(), String> {
     let text = error.to_string();
+    if text.contains(" panicked: ") {
+        return Err(format!("panics: {text}"));
+    }
     if !text.contains("emulated") {
         return Err(format!("names no device: {text}"));
+    }
+    if (WORK.contains(&at) || text.contains("(on demand)")) && mode != Mode::Hangs && !text.contains(stage(at)) {
+        return Err(format!("names another stage than '{}': {text}", stage(at)));
     }
     // Arrays that stay on devices, and the tables of kernels, are copied without chunks.
     let has_chunks = WORK.contains(&at) && !["kernels", "sharded"].contains(&job.name);
@@ -104,14 +131,14 @@ fn each(mode: Mode) -> Outcome {
                 let what = format!("{}, {at:?} {nth}, {mode:?}", job.name);
                 let error = run(job, &engine(at, nth, mode, true)?).map_err(|wrong| format!("{what}: {wrong}"))?;
                 if let Some(error) = &error {
-                    check_error(job, at, error).map_err(|wrong| format!("{what}: {wrong}"))?;
+                    check_error(job, (at, mode), error).map_err(|wrong| format!("{what}: {wrong}"))?;
                 }
                 right = if error.is_some() { 0 } else { right + 1 };
                 errors += u64::from(error.is_some());
                 let error = run(job, &engine(at, nth, mode, false)?).map_err(|wrong| format!("{what}: {wrong}"))?;
                 if let Some(error) = error {
                     check(job.survives != Survives::Always, format!("{what}: {error}"))?;
-                    check_error(job, at, &error).map_err(|wrong| format!("{what}: {wrong}"))?;
+                    check_error(job, (at, mode), &error).map_err(|wrong| format!("{what}: {wrong}"))?;
                 }
                 (cases, nth) = (cases + 2, nth + 1);
             }

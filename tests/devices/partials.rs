@@ -1,14 +1,19 @@
 //! Jobs in parts: the merged partials have the bits of one run, whatever the parts, the devices and the order.
 
+use std::env;
+use std::fs;
 use std::ops::Range;
+use std::path::Path;
 
 use overshot::io::{Blocks, ColumnError};
-use overshot::{DeviceChoice, Dtype, Error, Job, JobError, Partial, PartialError, Report, Scalar};
+use overshot::{DeviceChoice, Dtype, Error, Job, JobError, Partial, PartialError, Raw, Report, Scalar};
 
-use crate::harness::{Case, Module, NO_CASES, Outcome, numbers};
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, numbers};
 use crate::rows::engine;
 
-pub const MODULE: Module = Module { name: "partials", cases: CASES, ..NO_CASES };
+pub const MODULE: Module = Module { name: "partials", cases: CASES, emulated: EMULATED, ..NO_CASES };
+
+const EMULATED: &[(&str, EmulatedCase)] = &[("1000 partitions among the CPU and emulated devices", mixed)];
 
 const CASES: &[(&str, Case)] = &[
     ("any parts in any order give the bits of one run", any_parts),
@@ -87,6 +92,54 @@ fn any_parts(choice: &DeviceChoice) -> Outcome {
             let read = |report: &Report| (report.rows, report.computation.clone(), format!("{:?}", report.inputs));
             assert_eq!(read(&report), read(&whole));
             assert_eq!(report.devices.iter().map(|device| device.rows).sum::<u64>(), rows);
+        }
+    }
+    Ok(())
+}
+
+/// Each part of a partition is computed by any of several engines, as by processes on unlike machines. Outputs are
+/// slices, and of some partitions files.
+fn mixed() -> Outcome {
+    const PARTITIONS: u64 = 1000;
+    let choices = ["cpu", "emulated", "emulated:1*3", "cpu+emulated:1*2"];
+    let engines = choices.map(|choice| engine(&choice.parse().unwrap()));
+    let memory = Path::new("/dev/shm");
+    let beside = if memory.is_dir() { memory.to_path_buf() } else { env::temp_dir() };
+    let mut random = Random(21);
+    let rows: Vec<u64> = [1, 4095, 4097, 5 * TILE + 1, 12 * TILE, 20 * TILE + 99, 210 * TILE].into();
+    let text = format!("y = x * s + i; b = x > 0; {TEXT}");
+    for (k, &rows) in rows.iter().enumerate() {
+        let x = numbers(rows as usize, rows);
+        let (mut y, mut b) = (vec![0.0f64; x.len()], vec![false; x.len()]);
+        let job = || Job::eval(&text).unwrap().input("x", &x).number("s", 0.25);
+        let whole = engines[0].run(job().output("y", &mut y).output("b", &mut b[..]))?;
+        // A few have 200 parts, and the others up to 20.
+        let (most, times) = if k == 6 { (200, 10) } else { (20, (PARTITIONS - 10).div_ceil(6)) };
+        for number in 0..times {
+            let folder = if number % 16 == 0 { Some(tempfile::tempdir_in(&beside)?) } else { None };
+            let (mut own_y, mut own_b) = (vec![f64::NAN; x.len()], vec![true; x.len()]);
+            let parts = if k == 6 { most } else { 1 + random.below(most) };
+            let (mut partials, mut ranges) = (Vec::new(), random.division(rows, TILE, parts));
+            random.shuffle(&mut ranges);
+            for range in ranges {
+                let engine = &engines[random.below(4) as usize];
+                let job = match &folder {
+                    None => job().output("y", &mut own_y).output("b", &mut own_b[..]),
+                    Some(folder) => job()
+                        .output("y", Raw::create(folder.path().join("y")))
+                        .output("b", Raw::create(folder.path().join("b"))),
+                };
+                partials.push(Partial::from_bytes(&engine.run_rows(job, range)?.to_bytes())?);
+            }
+            random.shuffle(&mut partials);
+            assert_eq!(bits(&merged(partials)?.finish()?.results), bits(&whole.results), "{rows} rows");
+            if let Some(folder) = &folder {
+                let read = |name: &str| fs::read(folder.path().join(name));
+                own_y = read("y")?.as_chunks().0.iter().map(|bytes| f64::from_ne_bytes(*bytes)).collect();
+                own_b = read("b")?.into_iter().map(|byte| byte != 0).collect();
+            }
+            let same = own_y.iter().zip(&y).all(|(own, y)| own.to_bits() == y.to_bits());
+            assert!(same && own_y.len() == y.len() && own_b == b, "{rows} rows, partition {number}");
         }
     }
     Ok(())

@@ -116,6 +116,7 @@ pub fn run(engine: &Engine, job: Run) -> Result<Result<(), Error>, String> {
     match catch_unwind(AssertUnwindSafe(|| job(engine))) {
         Ok(Ok(true)) => Ok(Ok(())),
         Ok(Ok(false)) => Err("has wrong rows".into()),
+        Ok(Err(error)) if error.to_string().contains(" panicked: ") => Err(format!("panics: {error}")),
         Ok(Err(error)) if error.to_string().contains('\n') => Err(format!("has an error of several lines: {error}")),
         Ok(Err(error)) => Ok(Err(error)),
         Err(panic) => {
@@ -226,6 +227,11 @@ impl Case<'_> {
         }
         if !text.contains("cuda") {
             return Err(format!("names no device: {text}"));
+        }
+        // Work that fails later is found by another call.
+        let stage = self.call.split("_v2").next().and_then(|call| call.split("_64").next()).unwrap_or_default();
+        if WORK.contains(&self.call) && matches!(self.mode, Mode::Once | Mode::Always) && !text.contains(stage) {
+            return Err(format!("names another stage: {text}"));
         }
         // Arrays that stay on devices, and the tables of kernels, are copied without chunks. The other GPU of a lost
         // process fails in any call, such as one before its first chunk.

@@ -26,6 +26,8 @@ pub enum Kind {
 pub enum How {
     Error(c_int),
     Short,
+    /// Says so, and never returns.
+    Hang,
 }
 
 struct Fault {
@@ -68,6 +70,7 @@ fn parse(text: &str) -> Option<Fault> {
         "EINVAL" => Some(How::Error(libc::EINVAL)),
         "EOPNOTSUPP" => Some(How::Error(libc::EOPNOTSUPP)),
         "short" => Some(How::Short),
+        "hang" => Some(How::Hang),
         "kill" => None,
         _ => return None,
     };
@@ -89,9 +92,19 @@ pub fn fault(kind: Kind) -> Option<How> {
     if nth != fault.nth && !(fault.always && nth > fault.nth) {
         return None;
     }
-    if fault.how.is_none() {
-        let process = system!(SYS_getpid);
-        system!(SYS_kill, process, libc::SIGKILL);
+    match fault.how {
+        None => {
+            let process = system!(SYS_getpid);
+            system!(SYS_kill, process, libc::SIGKILL);
+        }
+        Some(How::Hang) => {
+            system!(SYS_write, libc::STDERR_FILENO, c"hangs\n".as_ptr(), 6);
+            loop {
+                // SAFETY: it has no arguments. Handlers of signals end it.
+                unsafe { libc::pause() };
+            }
+        }
+        Some(_) => {}
     }
     fault.how
 }

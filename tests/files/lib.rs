@@ -16,8 +16,8 @@
 //! - `any` of them.
 //!
 //! N counts the calls of this kind from 1. HOW is the name of an error (`EIO`, `ENOSPC`, `EDQUOT`, `EROFS`, `EINTR`,
-//! `EINVAL`, `EOPNOTSUPP`), `short`: the call transfers half of its bytes, or `kill`: the process is killed before the
-//! call.
+//! `EINVAL`, `EOPNOTSUPP`), `short`: the call transfers half of its bytes, `hang`: the call writes a line `hangs` to
+//! standard error and never returns, or `kill`: the process is killed before the call.
 //!
 //! With a log, files of the folder cannot be mapped for writing, because nobody sees what is written through a map, and
 //! calls that change something are made one after the other.
@@ -117,7 +117,7 @@ fn transfer(file: c_int, bytes: *mut c_void, mut len: usize, offset: Option<i64>
     match faults::fault(if write { Kind::Write } else { Kind::Read }) {
         Some(faults::How::Error(code)) => return faults::error(code) as isize,
         Some(faults::How::Short) => len = len.div_ceil(2),
-        None => {}
+        Some(faults::How::Hang) | None => {}
     }
     if !write {
         return call(len);
