@@ -143,7 +143,7 @@ impl BoundJob {
         match (&self.wide, self.outputs[output].elements) {
             // As in NumPy, kept elements have one dimension, and kept rows those of a row.
             (Some(wide), elements) if self.operator.compacts() => {
-                wide.of_kept_rows(elements, self.outputs[output].is_reduced)
+                Some(wide.of_kept_rows(elements, self.outputs[output].is_reduced))
             }
             _ if self.is_expression && self.operator.compacts() => None,
             (Some(wide), elements) => Some(wide.of_elements(elements, self.outputs[output].is_reduced)),
@@ -353,11 +353,13 @@ impl<'j> Checked<'j> {
         let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
         let wide = shapes::wide(&shaped.collect::<Vec<_>>(), &needs)?;
         Ok(wide.map(|mut wide| {
-            let (mut extents, mut reduced) = (vec![Extent::Full; self.sources.len()], vec![false; self.sources.len()]);
+            let count = self.sources.len();
+            let (mut extents, mut reduced, mut lacks) = (vec![Extent::Full; count], vec![false; count], vec![0; count]);
             for (k, own) in inputs.iter().enumerate() {
                 (extents[*own], reduced[*own]) = (wide.row.extent(k), wide.row.is_reduced(k));
+                lacks[*own] = wide.row.lacks[k];
             }
-            (wide.row.extents, wide.row.reduced) = (extents, reduced);
+            (wide.row.extents, wide.row.reduced, wide.row.lacks) = (extents, reduced, lacks);
             wide
         }))
     }
@@ -501,7 +503,8 @@ impl<'j> Checked<'j> {
         };
         let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|row| row.extent)).collect();
         let reduced = own.iter().map(|k| wide.row.is_reduced(*k)).collect();
-        let row = RowShape { extents, reduced, ..wide.row.clone() };
+        let lacks = own.iter().map(|k| wide.row.lacks[*k]).collect();
+        let row = RowShape { extents, reduced, lacks, ..wide.row.clone() };
         let of_inputs = own.iter().map(|k| (*k, wide.row.extent(*k)));
         let mut resident = self.resident(&wide.row, of_inputs)?;
         resident.extend(given.add(late));

@@ -167,7 +167,8 @@ impl Binding<'_> {
         let mut inputs: Vec<(String, Dtype)> = own.iter().map(|input| self.given.inputs[*input].clone()).collect();
         inputs.extend(products);
         let of_arrays = own.iter().map(|input| self.arrays[*input]).zip(extents.iter().copied());
-        let row = RowShape { dims, outer: 0, extents: extents.clone(), reduced };
+        let lacks = wide.as_ref().map_or_else(Vec::new, |wide| wide.row.lacks.clone());
+        let row = RowShape { dims, outer: 0, extents: extents.clone(), reduced, lacks };
         let mut resident = self.checked.resident(&row, of_arrays)?;
         for late in self.late.iter().filter(|late| read.contains(late.name.as_str())) {
             late.check_shape(&row.dims)?;

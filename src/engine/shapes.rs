@@ -54,12 +54,10 @@ impl Wide {
         self.outer.iter().chain(&self.row.dims).copied().collect()
     }
 
-    /// The shape of an array with so many elements of each row, if a filter keeps all rows; `None` if it keeps single
-    /// elements, because rows have no others.
-    pub(super) fn of_kept_rows(&self, elements: u64, is_reduced: bool) -> Option<Vec<u64>> {
-        let keeps_rows = self.row.width() > 1 || self.row.reduced.contains(&true);
+    /// The shape of an array with so many elements of each row, if a filter keeps all rows.
+    pub(super) fn of_kept_rows(&self, elements: u64, is_reduced: bool) -> Vec<u64> {
         let shape = self.of_elements(elements, is_reduced);
-        keeps_rows.then(|| [self.rows].into_iter().chain(shape[self.outer.len()..].iter().copied()).collect())
+        [self.rows].into_iter().chain(shape[self.outer.len()..].iter().copied()).collect()
     }
 
     /// The shape of an array with so many elements of each row: all, or one. One that was reduced has no dimensions of
@@ -177,9 +175,21 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         *extent == Extent::PerRow && input.shape.is_none_or(|shape| shape.len() == 1)
     };
     let reduced = inputs.iter().zip(&extents).map(is_reduced).collect();
+    let lacks = |(input, extent): (&Shaped<'_>, &Extent)| {
+        let Some(own) = input.shape.filter(|_| *extent == Extent::PerColumn) else { return 0 };
+        let of_row = own.iter().rev().map(Some).chain(std::iter::repeat(None));
+        // The first dimensions of a row may be those that an array does not name.
+        let bits = (0..dims.len()).rev().zip(of_row).filter(|(_, length)| length.is_none_or(|length| *length == 1));
+        bits.fold(0_u64, |all, (number, _)| all | 1_u64.checked_shl(number as u32).unwrap_or(0))
+    };
+    let lacks = inputs.iter().zip(&extents).map(lacks).collect();
     // No more than all elements, whose number fits.
     let rows = whole[..outer].iter().product();
-    Ok(Some(Wide { rows, outer: whole[..outer].to_vec(), row: RowShape { dims, outer: outer - 1, extents, reduced } }))
+    Ok(Some(Wide {
+        rows,
+        outer: whole[..outer].to_vec(),
+        row: RowShape { dims, outer: outer - 1, extents, reduced, lacks },
+    }))
 }
 
 /// Whether an array has these dimensions, or one more of one element in front.
@@ -263,6 +273,22 @@ mod tests {
         }
         for shapes in [&[&[5, 3][..], &[4]][..], &[&[5, 3], &[2]], &[&[5, 2, 3], &[5, 2, 1]], &[&[5, 2, 3], &[2]]] {
             assert!(of(shapes, false).is_err(), "{shapes:?}");
+        }
+    }
+
+    #[test]
+    fn small_arrays_lack_dimensions_of_a_row() {
+        for (small, lacks) in [
+            (&[2, 3][..], 0b00),
+            (&[3], 0b01),
+            (&[2, 1], 0b10),
+            (&[1, 3], 0b01),
+            (&[1], 0b11),
+            (&[1, 1, 1], 0b11),
+            (&[1, 2, 3], 0b00),
+        ] {
+            let row = of(&[&[5, 2, 3], small, &[5, 1, 1]], false).unwrap().unwrap().row;
+            assert_eq!(row.lacks, [0, lacks, 0], "{small:?}");
         }
     }
 

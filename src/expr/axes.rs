@@ -75,6 +75,12 @@ impl Axes {
         self.from_first & 1 == 1
     }
 
+    /// Whether it is the first axis alone of an array of so many dimensions, by its number from the last one.
+    pub(super) fn is_first_of(self, dims: usize) -> bool {
+        let bit = u32::try_from(dims.saturating_sub(1)).ok().and_then(|number| 1_u64.checked_shl(number));
+        self.from_first == 0 && Some(self.from_last) == bit
+    }
+
     /// The number of axes, if these are the last ones of an array of so many dimensions, and not all of them.
     pub(crate) fn last_of(self, dims: usize) -> Option<usize> {
         let count = (self.from_first.count_ones() + self.from_last.count_ones()) as usize;

@@ -139,7 +139,7 @@ pub(super) fn bind(
             }
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
             Statement::Reduce { label, kind, along: Along::Bins(bins), of: term } => {
-                let of = binder.up_to(*term)?;
+                let of = binder.reduced(*term)?;
                 let reduction = binder.tally((label, *kind), *bins, *term)?;
                 reduced_at.push(of.at);
                 reductions.push((reduction, None));
@@ -148,6 +148,7 @@ pub(super) fn bind(
                 return Err(undivided(parsed.terms[*term].at, label));
             }
             Statement::Reduce { label, along: Along::Ranked(order, pass), of: term, .. } => {
+                binder.reduced(*term)?;
                 for reduction in binder.ranked(label, (*order, *pass), *term)? {
                     reduced_at.push(parsed.terms[*term].at);
                     reductions.push((reduction, None));
@@ -163,7 +164,7 @@ pub(super) fn bind(
                 products.push(binder.product(label, *term)?);
             }
             Statement::Reduce { label, kind, along, of: term } => {
-                let of = binder.up_to(*term)?;
+                let of = binder.reduced(*term)?;
                 let dtype = binder.dtype(of.value);
                 let mut reduction = Reduction::new(label.clone(), *kind, dtype);
                 let row = binder.strong(of, dtype)?;
@@ -171,7 +172,8 @@ pub(super) fn bind(
                 reduction.of = binder.cast(row, reduction.state);
                 let is_per_row = binder.is_per_row([row]);
                 // Without dimensions of a row, the rows are all that there is.
-                let is_flat = is_per_row && binder.shapes[*term].is_reduced && *along == Along::ROWS;
+                let is_flat =
+                    (is_per_row || row_shape.width() == 1) && binder.shapes[*term].is_reduced && *along == Along::ROWS;
                 let shape = row_shape.of_result(*along).filter(|_| !is_flat);
                 let is_one_value = shape.is_none();
                 if let Some(shape) = shape {
@@ -213,6 +215,7 @@ pub(super) fn bind(
         outputs.push((name.clone(), dtype));
         outputs_at.push(operand.at);
         let Assigned { rows, shape, .. } = binder.assigned[name.as_str()];
+        row_shape.check_dims(operand.at, shape)?;
         output_rows.push((name.as_str(), operand.at, rows));
         reduced_outputs.push(shape.is_reduced);
     }
@@ -314,6 +317,20 @@ impl Binder<'_> {
         }
     }
 
+    /// A constant that is the result for every value of an operand. It has the elements that the operand has: both
+    /// sides of a choice are alike.
+    fn whatever_it_is(&mut self, at: usize, of: Operand, constant: Op, dtype: Dtype) -> Operand {
+        let constant = self.nodes.push(constant, dtype);
+        let id = match of.value {
+            Value::Node(id) => {
+                let condition = self.cast(id, Dtype::Bool);
+                self.nodes.push(Op::Select(condition, constant, constant), dtype)
+            }
+            Value::Loose(_) | Value::Weak(_) => constant,
+        };
+        Operand { at, value: Value::Node(id) }
+    }
+
     fn row_value(&mut self, at: usize, op: Op, dtype: Dtype) -> Operand {
         Operand { at, value: Value::Node(self.nodes.push(op, dtype)) }
     }
@@ -378,6 +395,13 @@ impl Binder<'_> {
         Rows::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.rows[id]).chain([own]))
     }
 
+    /// A term that is reduced, with all before it.
+    fn reduced(&mut self, term: TermId) -> Result<Operand, Fault> {
+        let of = self.up_to(term)?;
+        self.row_shape.check_dims(of.at, self.shapes[term])?;
+        Ok(of)
+    }
+
     /// The shape of a term.
     fn shape_of(&self, term: &Term) -> Result<TermShape, Fault> {
         let own = match &term.tree {
@@ -386,12 +410,14 @@ impl Binder<'_> {
                 (None, Some((Op::Input(input), _))) => self.row_shape.of_input(*input),
                 _ => TermShape::ONE,
             },
-            Tree::Call(Function::Random(_), _) => TermShape::of_extent(Extent::Full),
+            Tree::Call(Function::Random(_), _) => TermShape::FULL,
             Tree::Within(_, within, of) => return self.row_shape.within(term.at, *within, self.shapes[*of]),
             // Those of products, whose operands need not have the same.
             Tree::Factors(left, _) => return Ok(self.shapes[*left]),
             // The condition is one of rows, whatever these have.
-            Tree::Filter(of, _) => return Ok(self.row_shape.of_kept(self.shapes[*of])),
+            Tree::Filter(of, condition) => {
+                return Ok(self.row_shape.of_kept(self.shapes[*of], self.shapes[*condition]));
+            }
             _ => TermShape::ONE,
         };
         TermShape::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.shapes[id]).chain([own]))
@@ -511,6 +537,7 @@ impl Binder<'_> {
         let kept = self.rows[term].condition();
         let mut operand = |side: &str, term: TermId, (dtype, left_out): (Dtype, u64)| {
             let of = self.operands[term];
+            self.row_shape.check_dims(of.at, self.shapes[term])?;
             let mut id = self.strong(of, dtype)?;
             if let Some(condition) = kept {
                 let none = self.nodes.push(Op::Constant(left_out), dtype);
@@ -842,7 +869,7 @@ impl Binder<'_> {
                 Ok(if is_loose { result.loose() } else { result })
             }
             Unary::IsNan | Unary::IsInf | Unary::IsFinite if !dtype.is_float() => {
-                Ok(self.row_value(at, Op::Constant(u64::from(op == Unary::IsFinite)), Dtype::Bool))
+                Ok(self.whatever_it_is(at, of, Op::Constant(u64::from(op == Unary::IsFinite)), Dtype::Bool))
             }
             Unary::IsNan | Unary::IsInf | Unary::IsFinite => {
                 let id = self.strong(of, dtype)?;
@@ -934,7 +961,7 @@ impl Binder<'_> {
             }
             let one = self.strong(Operand { at, value: Value::Weak(Weak::Int(1)) }, dtype)?;
             if exponent == 0.0 {
-                return Ok(Operand { at, value: Value::Node(one) });
+                return Ok(self.whatever_it_is(at, left, self.nodes.node(one).op, dtype));
             }
             if exponent == -1.0 {
                 return Ok(self.row_value(at, Op::Binary(Binary::Div, one, base), dtype));
@@ -948,14 +975,15 @@ impl Binder<'_> {
         let (a, b) = (self.dtype(left.value), self.dtype(right.value));
         let dtype = self.common(&[left, right]);
         // A literal outside the range of the other operand's dtype compares the same with all values of that dtype.
-        for (number, other, other_is_left) in [(left.value, b, false), (right.value, a, true)] {
+        for (number, other, operand) in [(left.value, b, right), (right.value, a, left)] {
             if let (Value::Weak(Weak::Int(value)), false) = (number, other.is_float())
                 && constant_bits(Weak::Int(value), dtype).is_none()
             {
                 let inside = 0;
+                let is_left = matches!(left.value, Value::Weak(_));
                 let is_true =
-                    if other_is_left { fold::compare(op, &inside, &value) } else { fold::compare(op, &value, &inside) };
-                return Ok(self.row_value(at, Op::Constant(u64::from(is_true)), Dtype::Bool));
+                    if is_left { fold::compare(op, &value, &inside) } else { fold::compare(op, &inside, &value) };
+                return Ok(self.whatever_it_is(at, operand, Op::Constant(u64::from(is_true)), Dtype::Bool));
             }
         }
         if matches!((a, b), (_, Dtype::U64) if a.is_signed()) && dtype.is_float() {

@@ -88,7 +88,7 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
     let extents = header.extents.iter().map(|name| Extent::parse(name)).collect::<Option<_>>()?;
-    let row = RowShape { dims: header.row, outer: header.outer, extents, reduced: header.reduced };
+    let row = RowShape { dims: header.row, outer: header.outer, extents, reduced: header.reduced, lacks: vec![] };
     let (inputs, mut scalars) = (dtypes(header.inputs)?, dtypes(header.values)?);
     let received = header.numbers.iter().filter(|(_, part)| part.is_none()).count();
     scalars.truncate(scalars.len().checked_sub(received)?);

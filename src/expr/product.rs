@@ -49,7 +49,7 @@ pub(crate) struct RowProduct {
 }
 
 /// The dimensions of a value of this shape in each row, one or none, if it can be multiplied.
-pub(super) fn dims_of(TermShape { extent, is_reduced }: TermShape, row: &RowShape) -> Option<Vec<u64>> {
+pub(super) fn dims_of(TermShape { extent, is_reduced, .. }: TermShape, row: &RowShape) -> Option<Vec<u64>> {
     match (extent, &row.dims[..]) {
         (Extent::Full | Extent::PerRow, [_]) | (Extent::One, [1]) if is_reduced => Some(vec![]),
         (Extent::Full, [width]) => Some(vec![*width]),

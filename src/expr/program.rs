@@ -152,7 +152,8 @@ impl Program {
     /// is no such output, or if it has more.
     pub(crate) fn factor(&self, name: &str) -> Option<(Dtype, Vec<u64>)> {
         let output = self.requested.iter().position(|(own, _)| own == name)?;
-        let shape = TermShape { extent: self.output_extents[output], is_reduced: self.reduced_outputs[output] };
+        let (extent, is_reduced) = (self.output_extents[output], self.reduced_outputs[output]);
+        let shape = TermShape { extent, is_reduced, ..TermShape::FULL };
         Some((self.outputs[output].1, product::dims_of(shape, &self.row)?))
     }
 

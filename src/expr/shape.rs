@@ -68,6 +68,8 @@ impl Extent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TermShape {
     pub(super) extent: Extent,
+    /// The dimensions of a row along which it does not change, whatever its extent: see [`RowShape::lacks`].
+    pub(super) lacks: u64,
     /// Whether it has one element for each row and no dimensions of a row: it was reduced within rows, or is an input
     /// of this shape.
     pub(super) is_reduced: bool,
@@ -75,10 +77,18 @@ pub(super) struct TermShape {
 
 impl TermShape {
     /// The shape of numbers, and of row numbers, which go with every shape.
-    pub(super) const ONE: TermShape = TermShape { extent: Extent::One, is_reduced: false };
+    pub(super) const ONE: TermShape = TermShape { extent: Extent::One, lacks: u64::MAX, is_reduced: false };
 
-    pub(super) fn of_extent(extent: Extent) -> TermShape {
-        TermShape { extent, is_reduced: false }
+    pub(super) const FULL: TermShape = TermShape { extent: Extent::Full, lacks: 0, is_reduced: false };
+
+    /// Whether it has dimensions of a row: conditions that have none, such as that of row numbers, keep rows.
+    fn has_dims(self) -> bool {
+        self.extent != Extent::One && !self.is_reduced
+    }
+
+    /// The shape of a value with one element for each row.
+    fn per_row(is_reduced: bool) -> TermShape {
+        TermShape { extent: Extent::PerRow, lacks: u64::MAX, is_reduced }
     }
 
     /// The shape of an operation at `at` on values of these shapes.
@@ -91,7 +101,9 @@ impl TermShape {
                 "one of these values has one element for each row and no dimensions of a row, and the other has them; \
                  write `keepdims=True` beside `axis`, or give an array of the shape (n, 1)",
             )),
-            (own, of_other) => Ok(TermShape { extent: own.and(of_other), is_reduced: one.is_reduced }),
+            (own, of_other) => {
+                Ok(TermShape { extent: own.and(of_other), lacks: one.lacks & other.lacks, is_reduced: one.is_reduced })
+            }
         })
     }
 
@@ -117,6 +129,9 @@ pub(crate) struct RowShape {
     /// Which inputs have one element for each row and no dimensions of a row, as what was reduced within rows. All
     /// others have not.
     pub(crate) reduced: Vec<bool>,
+    /// The dimensions of a row along which each input of one row for all rows is repeated: bit `k` is dimension `k`.
+    /// It is 0 for all others.
+    pub(crate) lacks: Vec<u64>,
 }
 
 impl RowShape {
@@ -132,15 +147,38 @@ impl RowShape {
 
     /// The shape of an input as a term.
     pub(super) fn of_input(&self, input: usize) -> TermShape {
-        TermShape { extent: self.extent(input), is_reduced: self.is_reduced(input) }
+        let extent = self.extent(input);
+        let lacks = match extent {
+            Extent::One | Extent::PerRow => u64::MAX,
+            Extent::PerColumn | Extent::PerTile | Extent::Full => self.lacks.get(input).copied().unwrap_or(0),
+        };
+        TermShape { extent, lacks, is_reduced: self.is_reduced(input) }
     }
 
-    /// The shape of a value of this shape in rows that a filter keeps. Numbers of rows become an array of them.
-    pub(super) fn of_kept(&self, of: TermShape) -> TermShape {
+    /// The shape of a value of this shape where a condition keeps it. Numbers of rows become an array of them, and
+    /// elements of rows of one element lose the dimensions of a row, which rows keep.
+    pub(super) fn of_kept(&self, of: TermShape, condition: TermShape) -> TermShape {
         match of.extent {
-            Extent::One if self.width() > 1 => TermShape { extent: Extent::PerRow, is_reduced: true },
+            Extent::One if self.width() > 1 => TermShape::per_row(true),
+            _ if self.width() == 1 && condition.has_dims() => TermShape { is_reduced: true, ..of },
             _ => of,
         }
+    }
+
+    /// Checks that a value at `at`, which is reduced or is an output, has all dimensions of a row. One of inputs that
+    /// are broadcast may lack some, which another input of the job has.
+    pub(super) fn check_dims(&self, at: usize, of: TermShape) -> Result<(), Fault> {
+        let bit = |number: usize| u32::try_from(number).ok().and_then(|number| 1_u64.checked_shl(number)).unwrap_or(0);
+        let is_lacked = |(number, length): (usize, &u64)| *length > 1 && of.lacks & bit(number) != 0;
+        let may_lack = matches!(of.extent, Extent::Full | Extent::PerColumn);
+        if !may_lack || !self.dims.iter().enumerate().any(is_lacked) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            at,
+            "this value does not have all dimensions that a row has here, because other arrays have more; compute it \
+             in a job of its own, without them",
+        ))
     }
 
     /// Whether an input has one element for each row and no dimensions of a row.
@@ -186,6 +224,10 @@ impl RowShape {
         if dims == 0 {
             return Err(Fault::new(at, "arrays of one dimension have no other axis; leave out `axis`"));
         }
+        if within.axes.is_first_of(1 + self.outer + dims) {
+            return Err(Fault::new(at, "this is the first axis; write `axis=0`"));
+        }
+        self.check_dims(at, of)?;
         if within.axes.last_of(1 + self.outer + dims) != Some(dims) {
             let message = format!(
                 "a row here is all dimensions but the first of arrays of {}, and a reduction within rows is of all of \
@@ -195,7 +237,7 @@ impl RowShape {
             return Err(Fault::new(at, message));
         }
         match of.extent {
-            Extent::Full => Ok(TermShape { extent: Extent::PerRow, is_reduced: !within.keeps_dims }),
+            Extent::Full => Ok(TermShape::per_row(!within.keeps_dims)),
             _ => Err(Fault::new(
                 at,
                 "this reduces a value within rows that does not have all elements of each row; leave the reduction out",

@@ -202,3 +202,40 @@ fn values_that_rows_do_not_have_are_refused() {
     }
     assert_eq!(Tiling::of(1, true).lanes(), TILE_THREADS);
 }
+
+/// `m` has the last of two dimensions of a row.
+#[test]
+fn values_without_all_dimensions_of_a_row_are_refused() {
+    let extents = vec![Extent::Full, Extent::PerRow, Extent::PerColumn];
+    let row = RowShape { dims: vec![2, 3], extents, lacks: vec![0, 0, 1], ..RowShape::default() };
+    for text in ["y = w * m", "sum(w * m)", "s = max(w * m, axis=(1, 2))", "sum(i * m)", "bincount(w * m, 4)"] {
+        let error = bind(text, &row, Dtype::I32).unwrap_err().to_string();
+        assert!(error.contains("does not have all dimensions"), "{text}: {error}");
+    }
+    for text in ["y = w * m + x", "sum(w * m + x)", "sum(x * i)", "sum(rand(1) * m)", "mean(w * m - x, axis=0)"] {
+        assert!(bind(text, &row, Dtype::I32).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_constant_has_the_elements_of_what_it_was_made_from() {
+    let wide = Wide::new(Dtype::U16, 10, 3);
+    for (text, elements) in [
+        ("y = x >= -1", 3),
+        ("y = (x != 70000) & (w > 0)", 3),
+        ("y = isfinite(x) * w", 3),
+        ("y = where(w < 70000, w, 0)", 1),
+        ("y = isnan(w)", 1),
+        ("y = f32(x) ** 0 * w", 3),
+    ] {
+        let program = wide.program(text);
+        assert_eq!(program.output_elements(0), elements, "{text}");
+        let inputs = wide.broadcast().map(|column| Column::from_bits(Dtype::U16, column.bits().step_by(3 / elements)));
+        let whole = |column: &Column| column.bits().count() == 10 * elements;
+        assert!(inputs.iter().all(whole), "{text}");
+        let width_one = bind(text, &RowShape::default(), Dtype::U16).unwrap();
+        let mut host = width_one.kernel().new_host_kernel().unwrap();
+        let (twin, _) = run_values(&mut *host, &width_one, 0, 10 * elements, &inputs, &[]);
+        assert_eq!(wide.run(&program, 0).0, twin, "{text}");
+    }
+}

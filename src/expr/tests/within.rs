@@ -275,7 +275,7 @@ fn shapes_that_do_not_fit_are_refused() {
         ("s = sum(2, axis=1)", &[3], "does not have all elements"),
         ("s = sum(mean(x, axis=1), axis=1)", &[3], "does not have all elements"),
         ("s = sum(x, axis=2)", &[3], "arrays of 2"),
-        ("s = sum(x, axis=-2)", &[3], "arrays of 2"),
+        ("s = sum(x, axis=-2)", &[3], "write `axis=0`"),
         ("s = sum(x, axis=1)", &[2, 3], "arrays of 3"),
         ("s = sum(x, axis=-1)", &[2, 3], "arrays of 3"),
         ("s = sum(x, axis=-1)", &[], "one dimension"),
