@@ -7,6 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, Result};
 
+/// The name of the caller's progress function.
+pub(crate) const PROGRESS: &str = "the progress function";
+
 /// A panic in code of the caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Panic {

@@ -24,6 +24,7 @@ use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, JobError, Result};
 use crate::expr::{Counted, Expression, Extent, RowShape, RunningSum, Search, is_bound};
 use crate::job::{Job, JobBody, ProgressFn};
+use crate::panics;
 use crate::partial::Work;
 use crate::plan::{Plan, PlanColumn, Role};
 use crate::progress::Progress;
@@ -447,7 +448,7 @@ impl Engine {
         }
         if let (Some(progress), Some(last)) = (progress.as_deref(), done.last().filter(|_| done.len() < count)) {
             let rows = (count as u64).saturating_mul(last.rows);
-            progress(Progress { done: rows, rows });
+            panics::catch(|| panics::PROGRESS.into(), || progress(Progress { done: rows, rows }))?;
         }
         for result in results.iter().filter(|result| result.after > after) {
             result.compute(&mut known, &mut arrays)?;

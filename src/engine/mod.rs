@@ -132,7 +132,7 @@ impl Engine {
         if let Some(divided) = Divided::of(job)? {
             return self.plan_divided(job, &divided);
         }
-        let bound = bind(job)?;
+        let bound = panics::caught_in_job(|| bind(job))?;
         let mut columns = listing::of(job, &bound.inputs, &bound.outputs);
         columns.extend(listing::of_results(job, &bound.arrays())?);
         let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;

@@ -106,7 +106,7 @@ impl Engine {
         if part >= of {
             return Err(JobError::PartNumber { part, of }.into());
         }
-        let bound = bind(job)?;
+        let bound = panics::caught_in_job(|| bind(job))?;
         let step = step_of(&bound);
         let steps = u128::from(bound.rows.div_ceil(step));
         let border = |part: u64| {
@@ -123,7 +123,7 @@ impl Engine {
     /// # Errors
     /// Those of [`plan`](Engine::plan).
     pub fn part_step(&self, job: &Job<'_>) -> Result<u64> {
-        Ok(step_of(&bind(job)?))
+        Ok(step_of(&panics::caught_in_job(|| bind(job))?))
     }
 }
 

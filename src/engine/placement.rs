@@ -118,7 +118,8 @@ impl Engine {
         // Held until all memory is allocated, so that the next caller sees what is left.
         let mut weights = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = self.placement_devices()?;
-        let free = devices.iter().map(|device| self.free(device, runs)).collect::<Result<Vec<_>>>()?;
+        let bytes = tiles.saturating_mul(tile_bytes);
+        let free = devices.iter().map(|device| self.free(device, runs, bytes)).collect::<Result<Vec<_>>>()?;
         if weights.len() != free.len() || weights.iter().all(|weight| *weight == 0) {
             weights.clone_from(&free);
         }
@@ -148,13 +149,14 @@ impl Engine {
         Ok(Shards::new(dtype, rows, shards, full, note))
     }
 
-    /// Returns the bytes that may be allocated on a device now, and leave at least so many to runs.
-    fn free(&self, device: &PlacementDevice, runs: u64) -> Result<u64> {
+    /// Returns the bytes that may be allocated on a device now, and leave at least so many to runs. `bytes` is the size
+    /// of the dataset.
+    fn free(&self, device: &PlacementDevice, runs: u64, bytes: u64) -> Result<u64> {
         let most = self.limits.device_memory.map_or(device.memory_bytes, |limit| limit.min(device.memory_bytes));
         let (part, within) = LEFT_TO_RUNS;
         let left_to_runs = (most / part).clamp(within.start, within.end).max(runs);
-        let free =
-            device.memory.free_bytes()?.min(most.saturating_sub(device.stays.in_use() + device.device.reserved()));
+        let free = device.memory.free_bytes(bytes.saturating_add(left_to_runs))?;
+        let free = free.min(most.saturating_sub(device.stays.in_use() + device.device.reserved()));
         Ok(free.saturating_sub(left_to_runs))
     }
 }

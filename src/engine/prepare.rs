@@ -269,6 +269,8 @@ impl Engine {
         let mut short = BTreeMap::new();
         let mut admission = Admission { nested: context.nested, ..Admission::default() };
         let mut reserved: Option<Admitted> = None;
+        // Other engines may fill their caches again meanwhile.
+        let mut others_have_freed = false;
         loop {
             let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
             let needs = needs(request.found, &plan);
@@ -294,7 +296,8 @@ impl Engine {
                 }
                 // This run has precedence over cached memory.
                 Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}
-                Err(Error::OutOfMemory { .. }) if request.opened.trim_others() > 0 => {}
+                Err(Error::OutOfMemory { .. })
+                    if !std::mem::replace(&mut others_have_freed, true) && request.opened.trim_others() > 0 => {}
                 Err(Error::OutOfMemory { .. })
                     if !context.place.is_behind()
                         && !context.nested

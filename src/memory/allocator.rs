@@ -18,12 +18,12 @@ pub(crate) trait DeviceAllocator {
     /// Returns the device, as `--device` names it.
     fn id(&self) -> &str;
 
-    /// Returns the number of free bytes of device memory. Memory that is cached for the next run is freed first, that
-    /// of other engines, too.
+    /// Returns the number of free bytes of device memory. Memory that is cached for the next run is freed first. If
+    /// fewer than `wanted` are free then, that of other engines is freed, too.
     ///
     /// # Errors
     /// Returns an error if the device cannot be queried.
-    fn free_bytes(&self) -> Result<u64>;
+    fn free_bytes(&self, wanted: u64) -> Result<u64>;
 
     /// Allocates this number of bytes (> 0), with unspecified content, and also charges them to `stays`.
     ///
@@ -46,9 +46,12 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
         &self.device().info().id
     }
 
-    fn free_bytes(&self) -> Result<u64> {
+    fn free_bytes(&self, wanted: u64) -> Result<u64> {
         self.trim();
-        self.trim_others();
+        let free = self.failure().watch(self.device().free_bytes())?;
+        if free >= wanted || self.trim_others() == 0 {
+            return Ok(free);
+        }
         self.failure().watch(self.device().free_bytes())
     }
 
@@ -140,7 +143,7 @@ mod tests {
         let cache = MemoryCache::new(device, &budgets[0], &budgets[1]);
         let memory = cache.take(600, &budgets[2]).unwrap();
         assert!(matches!(cache.take(600, &budgets[2]), Err(Error::OutOfMemory { bytes: 600, .. })));
-        assert_eq!((cache.free_bytes().unwrap(), budgets[0].in_use(), budgets[2].in_use()), (400, 600, 600));
+        assert_eq!((cache.free_bytes(0).unwrap(), budgets[0].in_use(), budgets[2].in_use()), (400, 600, 600));
         memory.zero().unwrap();
         memory.write(101, &[1, 2, 3]).unwrap();
         let mut bytes = [9; 600];
@@ -149,6 +152,6 @@ mod tests {
         expected[101..104].copy_from_slice(&[1, 2, 3]);
         assert_eq!(bytes, expected);
         drop(memory);
-        assert_eq!((cache.free_bytes().unwrap(), budgets[0].in_use(), budgets[2].in_use()), (1000, 0, 0));
+        assert_eq!((cache.free_bytes(0).unwrap(), budgets[0].in_use(), budgets[2].in_use()), (1000, 0, 0));
     }
 }

@@ -93,8 +93,8 @@ impl<D: Device> MemoryCache<D> {
         self.blocks.clear() + self.slabs.clear()
     }
 
-    /// Frees the unused memory that other engines of the process have on the device, and returns the number of bytes
-    /// freed.
+    /// Frees the unused device memory that other engines of the process have on the device, and returns the number of
+    /// bytes freed.
     pub(crate) fn trim_others(&self) -> u64 {
         caches::trim_others(self)
     }
@@ -106,7 +106,7 @@ impl<D: Device> DeviceCache for MemoryCache<D> {
     }
 
     fn trim(&self) -> u64 {
-        MemoryCache::trim(self)
+        self.blocks.clear()
     }
 }
 

@@ -8,7 +8,7 @@ pub(super) trait DeviceCache: Send + Sync {
     /// Returns the [number](crate::device::Device::number) of the device.
     fn number(&self) -> usize;
 
-    /// Frees unused memory, and returns the number of bytes freed.
+    /// Frees unused device memory, and returns the number of bytes freed.
     fn trim(&self) -> u64;
 }
 
@@ -22,7 +22,7 @@ pub(super) fn register<C: DeviceCache + 'static>(cache: &Arc<C>) {
     caches.push(cache);
 }
 
-/// Frees the unused memory in the other caches of the same device, and returns the number of bytes freed.
+/// Frees the unused device memory in the other caches of the same device, and returns the number of bytes freed.
 pub(super) fn trim_others<C: DeviceCache>(own: &C) -> u64 {
     let caches = CACHES.lock().unwrap_or_else(PoisonError::into_inner);
     let all: Vec<Arc<dyn DeviceCache>> = caches.iter().filter_map(Weak::upgrade).collect();

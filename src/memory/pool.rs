@@ -51,6 +51,8 @@ impl<D: Device> DevicePool<D> {
         let mut pieces: Vec<Cached<D::Memory>> = Vec::new();
         let mut free = VecDeque::with_capacity(blocks);
         let (mut size, mut room) = (blocks, budget.limit());
+        // Other engines may fill their caches again meanwhile.
+        let mut others_have_freed = false;
         while free.len() < blocks {
             let bytes = size * block_bytes;
             match cache.blocks.take(bytes as u64..=room, || device.allocate(bytes)) {
@@ -64,7 +66,8 @@ impl<D: Device> DevicePool<D> {
                     pieces.push(piece);
                     size = size.min(blocks - free.len());
                 }
-                Err(Error::OutOfMemory { .. }) if cache.trim_others() > 0 => {}
+                Err(Error::OutOfMemory { .. })
+                    if !std::mem::replace(&mut others_have_freed, true) && cache.trim_others() > 0 => {}
                 Err(Error::OutOfMemory { .. }) if size > 1 => size /= 2,
                 Err(Error::OutOfMemory { .. }) if !free.is_empty() => break,
                 Err(error) => return Err(error),

@@ -376,9 +376,12 @@ pub(crate) struct WorkerName {
 }
 
 impl WorkerName {
-    /// Wraps an error with the names of this worker and of a chunk, unless it has them.
+    /// Wraps an error with the names of this worker and of a chunk, unless it has them. One of a source that runs a job
+    /// of its own has other names.
     pub(crate) fn with_chunk(&self, chunk: &Chunk, cause: Error) -> Error {
-        if let Error::Chunk { .. } = cause {
+        if let Error::Chunk { device, worker, chunk: index, rows, .. } = &cause
+            && (device, *worker, *index, rows) == (&self.device, self.worker, chunk.index(), &chunk.rows())
+        {
             return cause;
         }
         Error::Chunk {

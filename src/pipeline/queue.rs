@@ -362,7 +362,7 @@ impl<'w> Queue<'w> {
     pub(crate) fn finish(&self, chunk: &Chunk) -> Result<()> {
         let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
         let Some(progress) = self.progress else { return Ok(()) };
-        panics::catch(|| "the progress function".into(), || progress(Progress { done, rows: self.rows }))?;
+        panics::catch(|| panics::PROGRESS.into(), || progress(Progress { done, rows: self.rows }))?;
         Ok(())
     }
 
