@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,14 +46,28 @@ def _argument(value: Any) -> Any:
     return array(value) if is_array and not isinstance(value, Array) else value
 
 
+def _values(arrays: list[Array], settings: dict[str, Any]) -> Iterator[Any]:
+    """Returns the values of lazy arrays. The caller owns those that are new: lazy arrays that read them are gone."""
+    is_new = [each._value is None for each in arrays]
+    for value, is_own in zip(compute(*arrays, **settings), is_new, strict=True):
+        # Elements that a view repeats, and maps of files, stay read-only, as with NumPy.
+        if is_own and isinstance(value, np.ndarray) and 0 not in value.strides and _is_writable(value.base):
+            value.flags.writeable = True
+        yield value
+
+
+def _is_writable(base: Any) -> bool:
+    return isinstance(base, np.ndarray) and base.flags.writeable
+
+
 def _computed(returned: Any, settings: dict[str, Any]) -> Any:
     if isinstance(returned, Array):
-        return compute(returned, **settings)[0]
+        return next(_values([returned], settings))
     if isinstance(returned, dict):
         values = _computed(list(returned.values()), settings)
         return dict(zip(returned, values, strict=True))
     if isinstance(returned, (tuple, list)):
-        values = iter(compute(*(each for each in returned if isinstance(each, Array)), **settings))
+        values = _values([each for each in returned if isinstance(each, Array)], settings)
         each_value = [next(values) if isinstance(each, Array) else each for each in returned]
         if hasattr(returned, "_fields"):
             return type(returned)(*each_value)

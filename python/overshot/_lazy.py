@@ -350,7 +350,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if masks and len(keys) > 1:
             raise _unsupported("indexing by a mask and other keys at once", ())
         if masks:
-            mask = array(masks[0])
+            # A copy, as of places: the mask is that of when the array was indexed.
+            mask = array(masks[0].copy() if isinstance(masks[0], np.ndarray) else masks[0])
             # One without dimensions keeps all elements, or none, in a new first dimension.
             return _filtered(self, mask) if mask.ndim else _filtered(self[None], mask[None])
         picked = tuple(each if isinstance(each, _KEYS) else _places(each) for each in keys)
@@ -520,7 +521,11 @@ def _viewed(values: Array, view: Callable[[Any], Any]) -> Array:
                 new = Array(node._form, viewed, made[_Key(below[0])].shape)
             else:
                 shape = view(np.broadcast_to(np.int8(0), node.shape)).shape
-                new = Array(_View(view) if node.shape and not is_expression else "{}", (node,), shape)
+                if node.shape and not is_expression:
+                    new = Array(_View(view), (node,), shape)
+                else:
+                    # It repeats the number itself, so that a shape in between is none of the job's.
+                    new = Array("{}", node._arguments if node.shape else (node,), shape)
         made[_Key(node)] = new
     return made[_Key(values)]
 
@@ -667,11 +672,25 @@ def _variance(values: Array, axis: Any, ddof: float, keepdims: bool) -> Array:
 
 def _result(values: Array, settings: dict[str, Any] | None = None) -> Any:
     value = values._value
-    is_remote = isinstance(value, _core.File) and "://" in os.fspath(value.path)
-    if is_remote or isinstance(value, _core.Resident) or gpu_array(value) is not None:
+    if isinstance(value, _core.File):
+        mapped = _mapped(value)
+        if mapped is not None:
+            return mapped
+    if isinstance(value, (_core.File, _core.Resident)) or gpu_array(value) is not None:
         return _engine.evaluate("values", {"values": value}, **settings or {})
-    if not isinstance(value, _core.File):
-        return value
-    if os.fspath(value.path).endswith(".npy"):
-        return np.load(value.path, mmap_mode="r")
-    return np.memmap(value.path, value.dtype, "r", shape=value.shape)
+    return value
+
+
+def _mapped(file: _core.File) -> Any:
+    """Returns the map of a file that has the values as they are in memory, and `None` for all others."""
+    if file.field is not None or file.member is not None or not os.path.isfile(file.path) or 0 in file.shape:
+        return None
+    if os.fspath(file.path).endswith(".npy"):
+        own = np.load(file.path, mmap_mode="r")
+        return own if (own.shape, own.dtype) == (file.shape, np.dtype(file.dtype)) else None
+    with open(file.path, "rb") as opened:
+        is_table = opened.read(6).startswith((b"PAR1", b"ARROW1"))
+    dtype = np.dtype(file.dtype)
+    if is_table or os.path.getsize(file.path) != math.prod(file.shape) * dtype.itemsize:
+        return None
+    return np.memmap(file.path, dtype, "r", shape=file.shape)

@@ -332,8 +332,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
         pair: Any = (range(x.ndim - count, x.ndim), range(count))
     else:
         pair = tuple((each,) if isinstance(each, (int, np.integer)) else each for each in axes)
-    own = [operator.index(each) % x.ndim for each in pair[0]]
-    other = [operator.index(each) % y.ndim for each in pair[1]]
+    own = [k for each in pair[0] for k in _axes(each, x.ndim)]
+    other = [k for each in pair[1] for k in _axes(each, y.ndim)]
     if [x.shape[k] for k in own] != [y.shape[k] for k in other]:
         raise ValueError(f"arrays of shapes {x.shape} and {y.shape} have other lengths along the axes {axes}")
     left = [k for k in range(x.ndim) if k not in own]

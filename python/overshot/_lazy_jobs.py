@@ -108,6 +108,10 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
 
 def _settle(values: Array, value: Any) -> None:
     """Gives an array its value."""
+    if isinstance(value, np.ndarray):
+        # What is computed later reads it again, so nobody may write to it.
+        value = value.view()
+        value.flags.writeable = False
     values._form, values._arguments, values._value, values._mask = "", (), value, None
     if values._shape and values._shape[0] is None:
         values._shape = value.shape

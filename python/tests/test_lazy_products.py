@@ -102,6 +102,9 @@ def test_arrays_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    for axes in (([5], [0]), ([0], [-3]), 3):
+        with pytest.raises(np.exceptions.AxisError, match="does not exist"):
+            np.tensordot(x, x, axes)
     with pytest.raises(TypeError, match="numpy.dot of more than two dimensions is not supported on lazy arrays"):
         np.dot(x[None], x[0])
 
