@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -127,6 +128,10 @@ class _View(NamedTuple):
 PRODUCT_OVER_ROWS = "({}).T @ ({})"
 PRODUCT_WITH_MATRIX = "({}) @ ({})"
 
+# Threads may share lazy arrays: it is held while arrays are read that may get their values, and not while jobs run.
+state_lock = threading.RLock()
+os.register_at_fork(after_in_child=state_lock._at_fork_reinit)  # type: ignore[attr-defined]
+
 # Computes an array before what uses it.
 _own = _View(operator.methodcaller("view"))
 
@@ -187,6 +192,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values, which are not computed for it."""
+        with state_lock:
+            return self._known_dtype()
+
+    def _known_dtype(self) -> np.dtype[Any]:
         # From the operands up, and without recursion, because expressions may be deep.
         stack = [self]
         while stack:
@@ -206,8 +215,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         assert self._dtype is not None
         return self._dtype
 
-    def astype(self, dtype: Any) -> Array:
-        """The values, converted."""
+    def astype(self, dtype: Any, *, copy: bool = True) -> Array:
+        """The values, converted. Lazy arrays are never written to, so that there is no need for a copy."""
         name = np.dtype(dtype).name
         short = {"bool": "bool", "bfloat": "bf", "float": "f", "uint": "u", "int": "i"}
         kind = next((kind for kind in short if name.startswith(kind)), None)
@@ -283,6 +292,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     __ior__ = np.lib.mixins.NDArrayOperatorsMixin.__or__
     __ixor__ = np.lib.mixins.NDArrayOperatorsMixin.__xor__
     __ilshift__ = np.lib.mixins.NDArrayOperatorsMixin.__lshift__
+    __imatmul__ = np.lib.mixins.NDArrayOperatorsMixin.__matmul__
     __irshift__ = np.lib.mixins.NDArrayOperatorsMixin.__rshift__
 
     def sum(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
@@ -499,8 +509,14 @@ def _viewed(values: Array, view: Callable[[Any], Any]) -> Array:
     A view of an elementwise expression is the expression of the views of what it reads. Nothing is computed for it, and
     the elements that the view leaves out are never computed. What is no elementwise expression is computed first.
     """
+    _known(values)
+    with state_lock:
+        return _view_of(values, view)
+
+
+def _view_of(values: Array, view: Callable[[Any], Any]) -> Array:
     made: dict[_Key, Array] = {}
-    stack = [_known(values)]
+    stack = [values]
     while stack:
         node = stack.pop()
         if _Key(node) in made:
@@ -543,6 +559,19 @@ def _of_rows(values: Array) -> Array:
     return Array(_own, (values,), values.shape)
 
 
+def _without_other_rows(values: Array) -> Array:
+    """Returns the same values, computed before what uses them if they are functions of other rows themselves."""
+    stack, seen = [values], set()
+    while stack:
+        node = stack.pop()
+        if node._value is None and isinstance(node._form, str) and _Key(node) not in seen:
+            if node._form.startswith(_OF_SEVERAL_ROWS):
+                return Array(_own, (values,), values.shape)
+            seen.add(_Key(node))
+            stack += [each for each in node._arguments if isinstance(each, Array)]
+    return values
+
+
 def _is_same(one: Any, other: Any) -> bool:
     """Returns whether two conditions are the same: one array, or one short text of the same arrays."""
     stack = [(one, other)]
@@ -550,7 +579,8 @@ def _is_same(one: Any, other: Any) -> bool:
         if not stack:
             return True
         a, b = stack.pop()
-        if a is b or (type(a) is type(b) and isinstance(a, (bool, int, float)) and a == b):
+        # The texts of numbers, because 0.0 and -0.0 are equal.
+        if a is b or (type(a) is type(b) and isinstance(a, (bool, int, float)) and repr(a) == repr(b)):
             continue
         is_text = isinstance(a, Array) and isinstance(b, Array) and isinstance(a._form, str)
         if not is_text or a._value is not None or b._value is not None or (a._form, a._shape) != (b._form, b._shape):
@@ -574,7 +604,7 @@ def _filtered(values: Array, mask: Array) -> Array:
         values = _viewed(values, operator.methodcaller("reshape", (mask.size, *tail)))
         mask = _viewed(mask, operator.methodcaller("reshape", mask.size))
     mask = _of_rows(mask)
-    return Array(_FILTER, (values, mask), (None, *tail), mask=mask)
+    return Array(_FILTER, (_of_rows(values), mask), (None, *tail), mask=mask)
 
 
 def _operand(value: Any) -> Any:
@@ -607,6 +637,9 @@ _dtype_of = functools.lru_cache(maxsize=1024, typed=True)(_operation_dtype)
 
 def _reduced(name: str, values: Any, axis: Any = None, keepdims: bool = False) -> Array:
     values = array(values)
+    if not values.ndim and axis in (0, -1) and name not in ("mean", "var", "std"):
+        # As NumPy, which lets these pass.
+        axis = None
     if name.startswith("arg"):
         if axis is not None:
             axis = operator.index(axis)

@@ -26,11 +26,14 @@ from overshot._lazy import (
     _unsupported,
     _View,
     _viewed,
+    _without_other_rows,
     array,
 )
 
 # A product of two widths is one of so many products with a column, at most.
 _MOST_COLUMNS = 32
+# What NumPy has as a default where `None` is a value.
+_NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 # The language moves rows by at most so many.
 _FARTHEST = 65536
 
@@ -40,7 +43,7 @@ def call(function: Any, arguments: Any, options: Any) -> Any:
     own = _FUNCTIONS.get(function)
     if own is None:
         raise _unsupported(f"numpy.{function.__name__}", ())
-    given = dict(_bound(function, *arguments, **options))
+    given = {name: value for name, value in _bound(function, *arguments, **options).items() if value is not _NO_VALUE}
     if own in _METHODS:
         given["self"] = given.pop("a")
     # What is left at NumPy's default need not exist here.
@@ -93,6 +96,12 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     return _of("clip({}, {}, {})", a, low, high)
 
 
+def round_(a: Any, decimals: Any = 0) -> Array:
+    if decimals != 0:
+        raise _unsupported("numpy.round", ("decimals",))
+    return _of("round({})", a)
+
+
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     return _reduced("sum", _of("i64(bool({}))", a), axis, keepdims)
 
@@ -124,7 +133,8 @@ def diff(a: Any, n: int = 1, axis: int = -1) -> Array:
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     values = _known(array(a))
     if axis is None:
-        return _viewed(_rolled(ravel(values), operator.index(shift)), operator.methodcaller("reshape", values.shape))
+        total = sum(operator.index(each) for each in np.ravel(shift))
+        return _viewed(_rolled(ravel(values), total), operator.methodcaller("reshape", values.shape))
     shifts, axes = np.broadcast_arrays(shift, axis)
     for each, own in zip(shifts.flat, axes.flat, strict=True):
         (k,) = _axes(int(own), values.ndim)
@@ -146,7 +156,7 @@ def _rolled(values: Array, shift: int) -> Array:
         raise ValueError(f"numpy.roll by {abs(shift)} rows is too far for a lazy array; roll by {_FARTHEST} at most")
     text = f"shift({{}}, {shift}, wrap)"
     if values.ndim == 1:
-        return _of(text, _of_rows(values))
+        return _of(text, _of_rows(_without_other_rows(values)))
     return Array(_Step("roll", text, is_rows=True), (_of_rows(values),), values.shape)
 
 
@@ -178,6 +188,8 @@ def histogram(a: Any, bins: Any = 10, range: Any = None) -> tuple[Array, np.ndar
     if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or range is None:
         raise _unsupported("numpy.histogram without a number of bins and a range", ())
     low, high = (float(each) for each in range)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
     edges = np.histogram_bin_edges(np.empty(0, values.dtype), int(bins), (low, high))
     counts = _Step("histogram", f"histogram({{}}, {int(bins)}, {low!r}, {high!r})")
     return Array(counts, (values,), (int(bins),)), edges
@@ -359,7 +371,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **dict(zip([*(getattr(np, name) for name in _REDUCTIONS), np.amin, np.amax], _METHODS, strict=True)),
     np.where: where,
     np.clip: clip,
-    np.round: lambda a: _of("round({})", a),
+    np.round: round_,
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a: a.size,

@@ -6,12 +6,23 @@ import contextvars
 import math
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from overshot import _engine
-from overshot._lazy import PRODUCT_WITH_MATRIX, Array, _check_views, _is_same, _Key, _result, _Step, _View
+from overshot._lazy import (
+    _FILTER,
+    PRODUCT_WITH_MATRIX,
+    Array,
+    _check_views,
+    _is_same,
+    _Key,
+    _result,
+    _Step,
+    _View,
+    state_lock,
+)
 
 # Settings of the function of `jit` that is called, for arrays that are computed on the way.
 settings_of_jit: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("overshot.jit")
@@ -29,11 +40,39 @@ def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
     settings = {**settings_of_jit.get({}), **settings}
     wanted = list(dict.fromkeys(map(_Key, arrays)))
     while pending := [key.of for key in wanted if key.of._value is None]:
+        for job in _next_jobs(pending):
+            _run(job, settings)
+    return tuple(_result(values, settings) for values in arrays)
+
+
+class _Job(NamedTuple):
+    """A job, and what it takes to give its roots their values: other threads may have done so when it ends."""
+
+    text: str
+    names: dict[str, Any]
+    outputs: list[str]
+    rows: int | None
+    roots: list[_Root]
+
+
+class _Root(NamedTuple):
+    of: Array
+    name: str
+    # How many rows a filter keeps is not known.
+    shape: tuple[int, ...] | None
+    # Of steps: NumPy's function, and the dtype.
+    function: str = ""
+    dtype: np.dtype[Any] | None = None
+
+
+def _next_jobs(pending: list[Array]) -> list[_Job]:
+    """Returns the jobs that can run now. Their texts are those of one moment: none reads what another one computes."""
+    with state_lock:
         inner = _unresolved(pending)
         # Steps that need others wait for those below them; everything that waits for none is computed now.
-        for roots in _jobs(inner or [each for each in pending if each._value is None]):
-            _run(roots, settings)
-    return tuple(_result(values, settings) for values in arrays)
+        ready = inner or [each for each in pending if each._value is None]
+        jobs = [[root for root in roots if not _is_of_no_elements(root)] for roots in _jobs(ready)]
+        return [_job(roots) for roots in jobs if roots]
 
 
 def _rows_of(values: Array) -> tuple[tuple[int, ...], ...]:
@@ -42,30 +81,47 @@ def _rows_of(values: Array) -> tuple[tuple[int, ...], ...]:
     return tuple(each._mask.shape + each._shape[1:] if each._mask is not None else each._shape for each in operands)
 
 
+def _layout(values: Array) -> str | None:
+    """Returns what a job has to read: whole rows, or elements that need not make up rows. `None` is either."""
+    form = values._form
+    if isinstance(form, _Step) and not _is_of_all(form):
+        return "rows"
+    operand = values._arguments[0] if isinstance(form, _Step) else values
+    if operand._mask is None or (operand._mask.ndim == 1 and operand.ndim == 1):
+        return None
+    return "elements" if operand._mask.ndim > 1 else "rows"
+
+
+def _is_of_all(step: _Step) -> bool:
+    """Returns whether a step has one result of all elements."""
+    return step.axis is None and not step.is_rows and step.name != "matmul"
+
+
 def _jobs(ready: Iterable[Array]) -> list[list[Array]]:
     """Divides what can be computed now into jobs."""
     jobs: dict[Any, list[Array]] = {}
-    alone: list[Array] = []
+    alone: list[tuple[str | None, Array]] = []
     for each in ready:
         form = each._form
-        if isinstance(form, _Step) and form.axis is None and not form.is_rows and form.name != "matmul":
-            alone.append(each)
+        if isinstance(form, _Step) and _is_of_all(form):
+            alone.append((_layout(each), each))
             continue
         # The outputs of a job are filtered by one condition; and reductions are over the rows, or within them.
         axes = (form.axis or form.name) if isinstance(form, _Step) else None
         mask = None
         if each._mask is not None:
-            same = (key[2] for key in jobs if key[2] is not None and _is_same(key[2].of, each._mask))
+            same = (key[3] for key in jobs if key[3] is not None and _is_same(key[3].of, each._mask))
             mask = next(same, _Key(each._mask))
-        jobs.setdefault((_rows_of(each), axes, mask), []).append(each)
-    # Other results go with any job over the same rows.
-    for each in alone:
+        jobs.setdefault((_rows_of(each), _layout(each), axes, mask), []).append(each)
+    # Other results go with any job over the same rows: first those that need a layout.
+    for layout, each in sorted(alone, key=lambda pair: pair[0] is None):
         rows = _rows_of(each)
-        key = next((key for key in jobs if key[0] == rows), (rows, None, None))
-        jobs.setdefault(key, []).append(each)
-    # So do outputs that are not filtered with reductions along an axis.
-    for key in [key for key in jobs if key[1:] == (None, None)]:
-        joined = next((other for other in jobs if other[0] == key[0] and isinstance(other[1], tuple)), key)
+        fits = (key for key in jobs if key[0] == rows and layout in (None, key[1]))
+        jobs.setdefault(next(fits, (rows, layout, None, None)), []).append(each)
+    # So do outputs that are not filtered, unless the job has other outputs.
+    for key in [key for key in jobs if key[1:] == (None, None, None)]:
+        others = (other for other in jobs if other[0] == key[0] and other != key)
+        joined = next((other for other in others if isinstance(other[2], tuple) or other[2:] == (None, None)), key)
         if joined != key:
             jobs[joined] += jobs.pop(key)
     return list(jobs.values())
@@ -85,7 +141,7 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
         key = _Key(node)
         if key in waits or node._value is not None:
             continue
-        below = [each for each in node._arguments if isinstance(each, Array) and each._value is None]
+        below = _below(node)
         if not is_done:
             stack.append((node, True))
             stack.extend((each, False) for each in below)
@@ -96,6 +152,7 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
             _settle(node, np.asarray(node._form.function(*map(_result, node._arguments))))
             continue
         needed = below if isinstance(node._form, _View) else [each for each in below if isinstance(each._form, _Step)]
+        needed += _kept_before(node)
         found.update((_Key(each), None) for each in needed if not waits[_Key(each)])
         waits[key] = bool(needed) or any(waits[_Key(each)] for each in below)
     # The steps among the roots come along, so that they need no pass of their own.
@@ -106,15 +163,39 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
     return [key.of for key in found]
 
 
+def _below(node: Array) -> list[Array]:
+    return [each for each in node._arguments if isinstance(each, Array) and each._value is None]
+
+
+def _kept_before(node: Array) -> list[Array]:
+    """Returns the operands of kept rows that have to be computed before, because others have their values already.
+
+    If all of them have, what they make is an array like any other.
+    """
+    if node._mask is None or node._form == _FILTER:
+        return []
+    operands = [each for each in node._arguments if isinstance(each, Array) and each._shape]
+    if all(each._mask is not None and _is_same(each._mask, node._mask) for each in operands):
+        return []
+    waiting = [each for each in operands if each._mask is not None]
+    if not waiting:
+        node._mask, node._shape = None, operands[0]._shape
+    return waiting
+
+
 def _settle(values: Array, value: Any) -> None:
     """Gives an array its value."""
     if isinstance(value, np.ndarray):
         # What is computed later reads it again, so nobody may write to it.
         value = value.view()
         value.flags.writeable = False
-    values._form, values._arguments, values._value, values._mask = "", (), value, None
-    if values._shape and values._shape[0] is None:
-        values._shape = value.shape
+    with state_lock:
+        if values._value is not None:
+            return
+        values._form, values._arguments, values._value = "", (), value
+        if values._shape and values._shape[0] is None:
+            values._shape = value.shape
+        values._mask = None
 
 
 def _form_of(node: Array) -> str:
@@ -210,27 +291,39 @@ def text(values: Array) -> str:
     return text.removeprefix("t0 = ") if text.startswith("t0 = ") and ";" not in text else text
 
 
-def _run(roots: list[Array], settings: dict[str, Any]) -> None:
-    """Computes arrays over the same rows in one pass."""
-    empty = [root for root in roots if isinstance(root._form, _Step) and root._form.axis and 0 in _rows_of(root)[0]]
-    for root in empty:
-        _settle(root, _of_no_elements(root))
-    roots = [root for root in roots if root._value is None]
-    if not roots:
-        return
+def _job(roots: list[Array]) -> _Job:
+    """Returns the job of arrays over the same rows, which are computed in one pass."""
     text, names, results, kept = statements(roots)
     rows = None
     if not any(getattr(value, "shape", ()) for value in names.values()):
         rows = math.prod(_rows_of(roots[0])[0])
-    values = _engine.evaluate(text, names, out={name: None for name in kept}, rows=rows, **settings)
+    own = []
     for root, name in zip(roots, results, strict=True):
-        value = values[name]
-        if value is None:
-            function = root._form.name if isinstance(root._form, _Step) else ""
-            raise ValueError(f"zero-size array to reduction operation {function} which has no identity")
+        shape = root._shape if root._mask is None else None
         if isinstance(root._form, _Step):
+            own.append(_Root(root, name, shape, root._form.name, root.dtype))
+        else:
+            own.append(_Root(root, name, shape))
+    return _Job(text, names, kept, rows, own)
+
+
+def _run(job: _Job, settings: dict[str, Any]) -> None:
+    values = _engine.evaluate(job.text, job.names, out=dict.fromkeys(job.outputs), rows=job.rows, **settings)
+    for root in job.roots:
+        value = values[root.name]
+        if value is None:
+            raise ValueError(f"zero-size array to reduction operation {root.function} which has no identity")
+        if root.dtype is not None:
             value = value.astype(root.dtype, copy=False)
-        _settle(root, value if root._mask is not None else value.reshape(root._shape)[()])
+        _settle(root.of, value if root.shape is None else value.reshape(root.shape)[()])
+
+
+def _is_of_no_elements(root: Array) -> bool:
+    """Returns whether an array is a reduction along an axis of no elements, and gives it its value: no job has one."""
+    is_empty = isinstance(root._form, _Step) and bool(root._form.axis) and 0 in _rows_of(root)[0]
+    if is_empty:
+        _settle(root, _of_no_elements(root))
+    return is_empty
 
 
 def _of_no_elements(root: Array) -> Any:
@@ -238,5 +331,8 @@ def _of_no_elements(root: Array) -> Any:
     assert isinstance(root._form, _Step)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        value = getattr(np, root._form.name)(np.empty(_rows_of(root)[0], root._arguments[0].dtype), root._form.axis)
+        axis: Any = root._form.axis
+        # Only those that have places take no tuple.
+        axis = axis[0] if root._form.name.startswith("arg") and axis else axis
+        value = getattr(np, root._form.name)(np.empty(_rows_of(root)[0], root._arguments[0].dtype), axis)
     return np.asarray(value).reshape(root._shape)

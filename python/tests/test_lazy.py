@@ -211,3 +211,39 @@ def test_lazy_arrays_can_be_pickled():
     x = pickle.loads(pickle.dumps(ov.array(np.arange(4.0)) * 2))
     np.testing.assert_array_equal(np.asarray(x), [0, 2, 4, 6])
     assert repr(x + 1).startswith("<overshot.Array of shape (4,)")
+
+
+def test_numpys_spellings_of_the_same(compute):
+    a, w = np.arange(12.0).reshape(4, 3) / 7, np.arange(9.0).reshape(3, 3)
+
+    def multiplied(x):
+        x @= w
+        return x
+
+    for function in (
+        multiplied,
+        lambda x: np.histogram(x, 4, (1, 1))[0],
+        lambda x: np.round(x, 0),
+        lambda x: np.round(x, decimals=0),
+        lambda x: np.roll(x, (1, 2)),
+        lambda x: np.roll(x, [1, -3, 5]),
+        lambda x: x.astype("f4", copy=False),
+        lambda x: np.sum(x, axis=0, keepdims=np._NoValue),
+        lambda x: np.max(x, 1, None, np._NoValue),
+    ):
+        expected, lazy = function(a.copy()), function(ov.array(a))
+        assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(compute(lazy), expected)
+    with pytest.raises(TypeError, match="numpy.round with decimals is not supported"):
+        np.round(ov.array(a), 1)
+    for name in _lazy._REDUCTIONS:
+        for axis in (0, -1):
+            own = getattr(ov.array(np.array(3.0)), name)
+            try:
+                expected = getattr(np.array(3.0), name)(axis=axis)
+            except np.exceptions.AxisError:
+                with pytest.raises(np.exceptions.AxisError):
+                    own(axis=axis)
+            else:
+                assert float(own(axis=axis)) == expected
+    np.testing.assert_array_equal(np.histogram(ov.array(a), 4, (1, 1))[1], np.histogram(a, 4, (1, 1))[1])

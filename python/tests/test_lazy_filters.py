@@ -155,3 +155,101 @@ def test_what_the_language_lacks_is_refused():
         np.diff(x, -1)
     with pytest.raises(TypeError, match="does not support item assignment"):
         x[0] = 1
+
+
+def test_kept_elements_may_have_their_values():
+    a, b = rng.normal(size=(2, 300))
+    x = ov.array(a)
+    kept, expected = x[x > 0], a[a > 0]
+    total = (kept * 2).sum()
+    assert len(kept) == len(expected)
+    np.testing.assert_allclose(ov.compute(total, x.sum()), (expected.sum() * 2, a.sum()))
+    kept = x[x > 0]
+    doubled = kept * 2
+    len(kept)
+    np.testing.assert_allclose(np.asarray(doubled + x[x > 0]), expected * 3)
+    assert doubled.shape == expected.shape
+    # The mask itself has its value.
+    positive = x > 0
+    product = x[positive] * x[x > 0]
+    for value, own in zip(ov.compute(positive, product, x[x > 0]), (a > 0, expected**2, expected), strict=True):
+        np.testing.assert_array_equal(value, own)
+    # Several on the way, in any order.
+    one, other = np.sqrt(x[x > 0]), x[x > 0] * ov.array(b)[x > 0]
+    both, mean = one + other * 2, (one * other).mean()
+    np.asarray(other)
+    np.asarray(one)
+    own = np.sqrt(expected), expected * b[a > 0]
+    np.testing.assert_allclose(float(mean), (own[0] * own[1]).mean())
+    np.testing.assert_allclose(np.asarray(both), own[0] + own[1] * 2)
+
+
+def test_kept_rows_may_have_their_values():
+    a, mask = rng.normal(size=(4, 3)), np.array([False, True, False, False])
+    x = ov.array(a)
+    kept = x[mask]
+    total = (kept * 2).sum(axis=0)
+    assert kept.shape == (1, 3)
+    for value, expected in zip(ov.compute(total, x.sum(axis=0)), (a[mask].sum(axis=0) * 2, a.sum(axis=0)), strict=True):
+        np.testing.assert_allclose(value, expected)
+
+
+def test_conditions_of_other_zeros_are_others():
+    a = np.array([1.0, -1.0, 2.0])
+    x = ov.array(a)
+    with np.errstate(divide="ignore"):
+        expected = a[a / 0.0 > 0], a[a / -0.0 > 0]
+    for value, own in zip(ov.compute(x[x / 0.0 > 0], x[x / -0.0 > 0]), expected, strict=True):
+        np.testing.assert_array_equal(value, own)
+
+
+def test_results_of_every_kind_go_together(compute):
+    a, b = rng.normal(size=(40, 3)), rng.normal(size=40)
+    kinds = [
+        lambda x, v: x * 2,
+        lambda x, v: x.mean(),
+        lambda x, v: x.sum(axis=0),
+        lambda x, v: x.any(axis=1),
+        lambda x, v: np.roll(x, 1, 0),
+        lambda x, v: x @ x[:3],
+        lambda x, v: x.T @ x,
+        lambda x, v: np.median(x),
+        lambda x, v: x[x > 0],
+        lambda x, v: x[x > 0].mean(),
+        lambda x, v: np.median(x[x > 1]),
+        lambda x, v: x[v > 0],
+        lambda x, v: x[v > 0].sum(),
+        lambda x, v: x[v > 0].max(axis=0),
+        lambda x, v: np.histogram(x[v < 0], 3, (-1, 1))[0],
+    ]
+    for one in kinds:
+        for other in kinds:
+            functions = (one, other, kinds[rng.integers(len(kinds))])
+            x, v = ov.array(a), ov.array(b)
+            values = ov.compute(*(function(x, v) for function in functions))
+            for value, function in zip(values, functions, strict=True):
+                np.testing.assert_allclose(value, function(a, b), atol=1e-12)
+
+
+def test_masks_of_repeated_numbers(compute):
+    a = np.array([1.0, -1.0, 2.0])
+    for function in (
+        lambda v: np.repeat(v.sum(), 3)[v > 0],
+        lambda v: np.broadcast_to(v.max(), (3, 2))[v > 0] * 2,
+        lambda v: np.repeat(v.sum(), 3)[np.repeat(v.sum() > 0, 3)],
+    ):
+        np.testing.assert_array_equal(compute(function(ov.array(a))), function(a))
+
+
+def test_other_rows_of_other_rows(compute):
+    a = np.floor(rng.uniform(0, 9, 9001))
+    for function in (
+        lambda v: np.roll(np.cumsum(v), 1, axis=0),
+        lambda v: np.roll(np.cumsum(v) * 2 + v, -3, axis=-1),
+        lambda v: np.roll(np.roll(v, 2, axis=0) - v, 5, axis=0),
+        lambda v: np.cumsum(np.roll(v, 2, axis=0)),
+        lambda v: np.cumsum(np.cumsum(v) % 5),
+        lambda v: np.roll(v, 2, axis=0)[np.cumsum(v) > 9],
+        lambda v: np.diff(np.roll(np.cumsum(v), 7)),
+    ):
+        np.testing.assert_array_equal(compute(function(ov.array(a))), function(a))
