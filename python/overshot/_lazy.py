@@ -311,14 +311,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _reduced("max", self, axis, keepdims)
 
     def var(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Array:
-        return _variance(self, axis, ddof, keepdims)
+        return _reduced("var", self, axis, keepdims) if ddof == 0 else _corrected("var", self, axis, ddof, keepdims)
 
     def std(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Array:
-        # The language rounds the root of the variance once.
-        if ddof == 0:
-            return _reduced("std", self, axis, keepdims)
-        root: Array = np.sqrt(_variance(self, axis, ddof, keepdims))  # type: ignore[assignment]
-        return root
+        return _reduced("std", self, axis, keepdims) if ddof == 0 else _corrected("std", self, axis, ddof, keepdims)
 
     def any(self, axis: Any = None, *, keepdims: bool = False) -> Array:
         return _reduced("any", self, axis, keepdims)
@@ -516,6 +512,8 @@ def _viewed(values: Array, view: Callable[[Any], Any]) -> Array:
 
 def _view_of(values: Array, view: Callable[[Any], Any]) -> Array:
     made: dict[_Key, Array] = {}
+    # Views of views meet again, as `x[1:][:-1]` and `x[:-1][1:]`: without this, graphs would double each time.
+    same: dict[Any, Array] = {}
     stack = [values]
     while stack:
         node = stack.pop()
@@ -542,8 +540,23 @@ def _view_of(values: Array, view: Callable[[Any], Any]) -> Array:
                 else:
                     # It repeats the number itself, so that a shape in between is none of the job's.
                     new = Array("{}", node._arguments if node.shape else (node,), shape)
-        made[_Key(node)] = new
+        made[_Key(node)] = same.setdefault(_identity(new), new)
     return made[_Key(values)]
+
+
+def _identity(node: Array) -> Any:
+    """Returns a key that is the same for the same elements of memory, and for one operation on the same operands."""
+    if node._value is not None or not isinstance(node._form, str):
+        return elements_of(node._value) if node._value is not None else id(node)
+    parts = (id(each) if isinstance(each, Array) else (type(each), repr(each)) for each in node._arguments)
+    return (node._form, node._shape, *parts)
+
+
+def elements_of(value: Any) -> Any:
+    """Returns a key that is the same for views of the same elements of memory, as long as the value exists."""
+    if not isinstance(value, np.ndarray) or not value.size:
+        return id(value)
+    return value.__array_interface__["data"], value.shape, value.strides, value.dtype
 
 
 def _of_rows(values: Array) -> Array:
@@ -694,13 +707,16 @@ def _reduced_as(name: str, values: Any, axis: Any, dtype: Any, keepdims: bool) -
     return _reduced(name, array(values).astype(dtype), axis, keepdims).astype(dtype)
 
 
-def _variance(values: Array, axis: Any, ddof: float, keepdims: bool) -> Array:
-    variance: Any = _reduced("var", values, axis, keepdims)
-    if ddof != 0:
-        # As NumPy, which divides by zero if there are not enough elements.
-        count = math.prod(values.shape[k] for k in _axes(axis, values.ndim))
-        variance = variance * float(count) / max(count - float(ddof), 0.0)
-    return array(variance)
+def _corrected(name: str, values: Array, axis: Any, ddof: float, keepdims: bool) -> Array:
+    """Returns a variance, or its root, that is divided by another number than that of the elements."""
+    is_short = values.dtype.kind not in "biu" and values.dtype != np.float64
+    # What has fewer bits is rounded at the end only.
+    variance: Any = _reduced("var", values.astype("f8") if is_short else values, axis, keepdims)
+    # As NumPy, which divides by zero if there are not enough elements.
+    count = math.prod(values.shape[k] for k in _axes(axis, values.ndim))
+    variance = variance * float(count) / max(count - float(ddof), 0.0)
+    value = array(np.sqrt(variance) if name == "std" else variance)
+    return value.astype(values.dtype) if is_short else value
 
 
 def _result(values: Array, settings: dict[str, Any] | None = None) -> Any:

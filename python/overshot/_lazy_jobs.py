@@ -21,6 +21,7 @@ from overshot._lazy import (
     _result,
     _Step,
     _View,
+    elements_of,
     state_lock,
 )
 
@@ -234,7 +235,7 @@ def statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict[
     products = [node for node in order if isinstance(node._form, _Step) and node._form.text == PRODUCT_WITH_MATRIX]
     matrices = {_Key(node._arguments[1]) for node in products}
     names: dict[str, Any] = {}
-    columns: dict[str, Any] = {}
+    columns: dict[Any, str] = {}
     texts: dict[_Key, str] = {}
     depths: dict[_Key, int] = {}
     statements: list[str] = []
@@ -245,9 +246,8 @@ def statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict[
         if node._value is not None:
             name = f"a{len(names)}"
             if key not in matrices:
-                known = (known for known, value in columns.items() if _is_same_array(value, node._value))
-                name = next(known, name)
-                columns[name] = node._value
+                # The transpose of a transpose is the same column.
+                name = columns.setdefault(elements_of(node._value), name)
             names[name] = node._value
             texts[key] = name
             continue
@@ -266,16 +266,6 @@ def statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict[
         texts[key] = text
     names.update({name: float(text.strip("()")) for text, name in floats.items()})
     return "; ".join(statements), names, [texts[_Key(root)] for root in roots], kept
-
-
-def _is_same_array(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    # Two views of the same elements, such as the transpose of a transpose.
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype == other.dtype):
-        return False
-    first, second = one.__array_interface__, other.__array_interface__
-    return one.size > 0 and (first["data"], one.shape, one.strides) == (second["data"], other.shape, other.strides)
 
 
 def _literal(value: Any) -> str:

@@ -91,6 +91,18 @@ def test_dtypes_and_corrections(compute):
     np.testing.assert_array_equal(compute(np.minimum.reduce(x, axis=1, keepdims=True)), a.min(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+def test_corrections_are_rounded_once(compute, dtype):
+    a = (rng.normal(size=(200, 50)) * 3).astype(dtype)
+    for axis in (0, 1):
+        for name in ("var", "std"):
+            # Of the values as doubles, which are exact.
+            expected = getattr(np, name)(a.astype("f8"), axis=axis, ddof=1).astype(dtype)
+            lazy = getattr(np, name)(ov.array(a), axis=axis, ddof=1)
+            assert lazy.dtype == getattr(np, name)(a, axis=axis, ddof=1).dtype
+            np.testing.assert_array_equal(compute(lazy), expected)
+
+
 @pytest.mark.parametrize("name", _lazy._REDUCTIONS)
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom", "ignore:invalid value")
 def test_arrays_without_elements_are_reduced_as_in_numpy(compute, name):

@@ -1,6 +1,7 @@
 """Threads and processes that share lazy arrays."""
 
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,8 +20,16 @@ def graph(x):
     return scaled, kept * 2, (scaled[1:] - scaled[:-1]).sum(), (kept + 1).mean(), np.repeat(x.max(), 3)
 
 
-def test_threads_share_lazy_arrays():
-    # NumPy's, and not those of one thread, which a defect may hit, too.
+@pytest.fixture
+def switches():
+    """Threads that take turns as often as the interpreter lets them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_threads_share_lazy_arrays(switches):
     expected = [np.asarray(each) for each in graph(A)]
 
     def values(arrays, barrier, first):
@@ -31,7 +40,7 @@ def test_threads_share_lazy_arrays():
         return [own[k] for k in range(len(arrays))], again, [each[:2] if each.ndim else each for each in arrays]
 
     with ThreadPoolExecutor(4) as threads:
-        for _ in range(30):
+        for _ in range(100):
             arrays, barrier = graph(ov.array(A)), threading.Barrier(4)
             for future in [threads.submit(values, arrays, barrier, first) for first in range(4)]:
                 own, again, views = future.result()

@@ -46,3 +46,46 @@ def test_numbers_that_are_repeated_may_have_their_value():
     np.asarray(repeated)
     np.testing.assert_array_equal(np.asarray(first), [2, 2])
     np.testing.assert_array_equal(np.asarray(repeated[1:] * 2), [4, 4])
+
+
+def nodes(values):
+    seen, stack = {}, [values]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen[id(node)] = node
+            stack += [each for each in node._arguments if isinstance(each, ov.Array)]
+    return len(seen)
+
+
+def test_graphs_of_views_of_views_do_not_double(compute):
+    a = np.arange(40.0) ** 2
+
+    def smoothed(x):
+        for _ in range(14):
+            x = (x[1:] + x[:-1]) * 0.5
+        return x
+
+    for function in (smoothed, lambda x: np.diff(x + 1, n=13), lambda x: np.diff(x.reshape(8, 5) * 2, n=4, axis=1)):
+        lazy = function(ov.array(a))
+        assert nodes(lazy) < 1000
+        np.testing.assert_allclose(compute(lazy), function(a), rtol=1e-9, atol=1e-6)
+
+
+def test_elements_that_differ_are_not_the_same():
+    a = np.arange(24.0).reshape(4, 6)
+    x = ov.array(a)
+    for function in (
+        lambda x: x[:, 1:][:, :-1] - x[:, :-1][:, 1:] + x[:, 2:],
+        lambda x: (x[:2] * 2.0 - x[2:] * 2)[::-1] + (x[:2] * -0.0)[::-1],
+        lambda x: (x[:3, :3] + x[:3, :3].T)[1:],
+        lambda x: (x.astype("i4") / 2 + x.astype("i8") // 2)[1:, ::2],
+        lambda x: (x[:2].reshape(12) + x[:2].reshape(3, 4)[:, :1].reshape(3)[0])[1:],
+    ):
+        np.testing.assert_array_equal(np.asarray(function(x)), function(a))
+
+
+def test_many_inputs():
+    arrays = [np.full(4, float(k)) for k in range(400)]
+    total = sum((ov.array(each) for each in arrays), start=0)
+    np.testing.assert_array_equal(np.asarray(total), sum(arrays))
