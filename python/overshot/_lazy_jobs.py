@@ -32,8 +32,8 @@ settings_of_jit: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar
 def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
     """Computes lazy arrays together, and returns NumPy arrays, and NumPy's numbers for reductions.
 
-    Arrays of the same shape are computed in one pass over the data. A value that depends on reductions needs one more
-    pass. `settings` are those of `overshot.evaluate`: `device`, `device_memory`, `progress`, …
+    Arrays of the same shape are computed in one pass over the data, except that reductions along different axes take a
+    pass each. A value that depends on reductions needs one more pass. `settings` are those of `overshot.evaluate`: `device`, `device_memory`, `progress`, …
     """
     for values in arrays:
         if not isinstance(values, Array):
