@@ -443,9 +443,10 @@ def _of(form: str, *arguments: Any) -> Array:
     arrays = [each for each in operands if isinstance(each, Array) and each._shape]
     # Rows that one condition keeps are combined as they are. With any others, they are computed.
     first = arrays[0] if arrays else None
-    if first is not None and first._mask is not None:
-        if all(each._shape == first._shape and _is_same(each._mask, first._mask) for each in arrays):
-            return Array(form, operands, first._shape, mask=first._mask)
+    with state_lock:
+        if first is not None and first._mask is not None:
+            if all(each._shape == first._shape and _is_same(each._mask, first._mask) for each in arrays):
+                return Array(form, operands, first._shape, mask=first._mask)
     shapes = {each._shape if each._mask is None else each.shape for each in arrays}
     try:
         shape = np.broadcast_shapes(*shapes)

@@ -33,7 +33,8 @@ def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
     """Computes lazy arrays together, and returns NumPy arrays, and NumPy's numbers for reductions.
 
     Arrays of the same shape are computed in one pass over the data, except that reductions along different axes take a
-    pass each. A value that depends on reductions needs one more pass. `settings` are those of `overshot.evaluate`: `device`, `device_memory`, `progress`, …
+    pass each. A value that depends on reductions needs one more pass. `settings` are those of `overshot.evaluate`:
+    `device`, `device_memory`, `progress`, …
     """
     for values in arrays:
         if not isinstance(values, Array):
@@ -180,7 +181,8 @@ def _kept_before(node: Array) -> list[Array]:
         return []
     waiting = [each for each in operands if each._mask is not None]
     if not waiting:
-        node._mask, node._shape = None, operands[0]._shape
+        # In this order, because an array without a mask has a shape.
+        node._shape, node._mask = operands[0]._shape, None
     return waiting
 
 
