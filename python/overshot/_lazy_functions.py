@@ -56,12 +56,14 @@ def call(function: Any, arguments: Any, options: Any) -> Any:
 _signature = functools.lru_cache(inspect.signature)
 
 
-@functools.lru_cache
-def _parameters(own: Callable[..., Any]) -> frozenset[str]:
+def _parameters_of(own: Callable[..., Any]) -> frozenset[str]:
     """Returns the names of the arguments that a function here takes."""
     # A view takes those of NumPy's function, and the function of a method those of the method. Nobody waits for
     # signatures when the package is imported.
     return frozenset(_signature(getattr(own, "like", own)).parameters) - {"out", "subok"}
+
+
+_parameters = functools.lru_cache(_parameters_of)
 
 
 def _bound(function: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
