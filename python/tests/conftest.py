@@ -12,6 +12,19 @@ from overshot import _engine
 DEVICES = (os.environ.get("OVERSHOT_TEST_DEVICE") or "cpu emulated").split()
 
 
+class OnlyDlpack:
+    """An array that has no interface but DLPack's."""
+
+    def __init__(self, own):
+        self.own = own
+
+    def __dlpack__(self, **options):
+        return self.own.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.own.__dlpack_device__()
+
+
 def kernel_of_tests(name):
     """The source of a kernel that the stand-in for a GPU knows."""
     text = (Path(__file__).resolve().parents[2] / "src/testing/custom.rs").read_text()

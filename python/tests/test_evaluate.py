@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import OnlyDlpack
 
 import overshot as ov
 
@@ -158,17 +159,6 @@ def test_strided_arrays_are_in_the_notes_and_others_are_not(evaluate):
     assert any("is gathered" in note for note in notes), notes
     notes = evaluate("s = sum(a)", a=a.reshape(2, 1, 12)).report.notes
     assert not any("is gathered" in note for note in notes), notes
-
-
-class OnlyDlpack:
-    def __init__(self, own):
-        self.own = own
-
-    def __dlpack__(self, **options):
-        return self.own.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.own.__dlpack_device__()
 
 
 def test_other_objects_with_memory_are_arrays(evaluate):

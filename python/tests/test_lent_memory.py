@@ -14,26 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEVICES
+from conftest import DEVICES, OnlyDlpack
 
 import overshot as ov
 from overshot._columns import column
 
 DEVICES_AND_CORES = list(dict.fromkeys(["cpu", *DEVICES]))
 needs_arrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="PyArrow is not installed")
-
-
-class OnlyDlpack:
-    """An array that has no interface but DLPack's."""
-
-    def __init__(self, own):
-        self.own = own
-
-    def __dlpack__(self, **options):
-        return self.own.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.own.__dlpack_device__()
 
 
 class OnlyArray:

@@ -129,10 +129,15 @@ impl Engine {
     /// # Errors
     /// Those of [`run`](Engine::run) that are detected before the run: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
+        panics::caught_in_job(|| self.plan_all(job))
+    }
+
+    /// Plans a job in one pass, or in several.
+    fn plan_all(&self, job: &Job<'_>) -> Result<Plan> {
         if let Some(divided) = Divided::of(job)? {
             return self.plan_divided(job, &divided);
         }
-        let bound = panics::caught_in_job(|| bind(job))?;
+        let bound = bind(job)?;
         let mut columns = listing::of(job, &bound.inputs, &bound.outputs);
         columns.extend(listing::of_results(job, &bound.arrays())?);
         let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;
