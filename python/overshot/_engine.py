@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from overshot import _core, _nvrtc
+from overshot import _core, _libraries
 from overshot._columns import column, columns
 from overshot._kernel import Kernel, halos
 from overshot._outputs import finished, resolve
@@ -171,14 +171,18 @@ class Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         return _engine, self._settings
 
-    def _open(self, columns: list[tuple[str, Any]], rows: int | None, is_kernel: bool = False) -> _core.Engine:
+    def _open(
+        self, columns: list[tuple[str, Any]], rows: int | None, job: object = None, multiplies: bool = False
+    ) -> _core.Engine:
+        """Returns the engine of the core for a job, after loading the libraries that the job may need."""
         if self._core is None:
             raise ValueError("the engine is closed")
+        needs_gpu = "cuda" in self._settings[0] or isinstance(job, _core.Call)
         # With `auto`, runs of expressions over fewer bytes use no GPU.
-        is_small = not is_kernel and _size(columns) + 8 * (rows or 0) < 32 << 20
-        if self._may_use_gpu and ("cuda" in self._settings[0] or not is_small):
-            _nvrtc.load()
-            self._may_use_gpu = False
+        if self._may_use_gpu and (needs_gpu or _size(columns) + 8 * (rows or 0) >= 32 << 20):
+            _libraries.nvrtc()
+            if multiplies or (isinstance(job, _core.Expression) and "@" in job.text):
+                _libraries.cublas()
         return self._core
 
     def _plan(
@@ -191,7 +195,7 @@ class Engine:
         frame: FrameType,
     ) -> _core.Plan:
         expression, inputs, outputs, _ = _bound(text, names, arrays, out, frame)
-        return self._open(inputs, rows).plan(expression, inputs, outputs, rows)
+        return self._open(inputs, rows, expression).plan(expression, inputs, outputs, rows)
 
     def _evaluate(
         self,
@@ -227,7 +231,7 @@ class Engine:
         if (rows is None) == (part is None):
             raise TypeError("say which rows to run: rows=range(a, b), or part=(k, n) with k from 0 to n - 1")
         job, inputs, outputs = _bound_parts(what, names, arrays, out, frame)
-        engine = self._open(inputs + outputs, total_rows, isinstance(job, _core.Call))
+        engine = self._open(inputs + outputs, total_rows, job)
         if part is not None:
             wanted = engine.ranges(job, inputs, outputs, [part], total_rows)[0]
         else:
@@ -250,7 +254,7 @@ class Engine:
         """Divides the rows of a job into at most `of` ranges, none of which is empty."""
         job, inputs, outputs = _bound_parts(what, names, {}, out, None)
         parts = [(part, of) for part in range(of)]
-        ranges = self._open(inputs, total_rows).ranges(job, inputs, outputs, parts, total_rows)
+        ranges = self._open(inputs, total_rows, job).ranges(job, inputs, outputs, parts, total_rows)
         # A job without rows has one range, because its outputs have to be written, too.
         return [(first, end) for first, end in ranges if first < end] or ranges[:1]
 
@@ -289,7 +293,7 @@ class Engine:
         options: Options = Options(),
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], _core.Report]:
         """Runs a job, and returns its results, its new arrays and its report."""
-        engine = self._open(inputs + outputs, rows, isinstance(what, _core.Call))
+        engine = self._open(inputs + outputs, rows, what)
         done = engine.run(what, inputs, outputs, rows, show, timeline, journal, *options)
         log_notes(done[2])
         return done

@@ -366,7 +366,7 @@ class _Run:
         elif own:
             raise TypeError(f"the engine has its own settings: leave out {', '.join(own)}")
         self._show = shown(given.get("progress", False))
-        opened, precision = engine._open(self.inputs, None), given.get("precision", "full")
+        opened, precision = engine._open(self.inputs, None, multiplies=True), given.get("precision", "full")
         self._each_pass = given.get("each_pass")
         self._noted: set[str] = set()
         self.core = _core.Matrices(opened, precision, self._show, self._told)

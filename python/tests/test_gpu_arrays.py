@@ -194,7 +194,7 @@ def test_halos_that_are_none_are_refused(halo, problem):
 @needs_gpu
 def test_small_jobs_that_need_a_gpu_load_nvrtc(monkeypatch):
     loads = []
-    monkeypatch.setattr("overshot._nvrtc.load", lambda: loads.append(1))
+    monkeypatch.setattr("overshot._libraries.nvrtc", lambda: loads.append(1))
     x = np.ones(10)
     with ov.Engine() as engine:
         engine.evaluate("sum(x)")

@@ -1,5 +1,6 @@
 """Runs beside others: signals, threads, processes, progress, logging."""
 
+import functools
 import importlib.util
 import logging
 import multiprocessing
@@ -181,7 +182,7 @@ assert maps() == 0, "a small run uses no GPU"
 ov.evaluate("sum(x)", x=np.ones(8 << 20), device="cpu")
 assert maps() == 0
 ov.evaluate("sum(x)", x=np.ones(8 << 20))
-print(maps() > 0, ov._nvrtc.load())
+print(maps() > 0, ov._libraries.nvrtc())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     wheel = importlib.util.find_spec("nvidia")
@@ -189,3 +190,32 @@ print(maps() > 0, ov._nvrtc.load())
         assert done.stdout.strip() == "False None"
     else:
         assert done.stdout.startswith("True ") and "nvidia/cu13/lib/libnvrtc.so.13" in done.stdout
+
+
+def test_cublas_is_loaded_from_its_wheel_for_products(tmp_path, monkeypatch):
+    libraries = tmp_path / "nvidia" / "cu13" / "lib"
+    libraries.mkdir(parents=True)
+    for name in ("libcublas.so.13", "libcublasLt.so.13", "libnvrtc.so.13"):
+        (libraries / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    loaded = []
+    monkeypatch.setattr("ctypes.CDLL", loaded.append)
+    for library in ("nvrtc", "cublas"):
+        fresh = functools.lru_cache(getattr(ov._libraries, f"_{library}_of"))
+        monkeypatch.setattr(ov._libraries, library, fresh)
+    x = np.ones((1 << 20, 4))
+    for device, text, products in (
+        ("cpu", "x.T @ x", False), ("auto", "sum(x)", False), ("auto", "x.T @ x", True), ("auto", None, True),
+    ):
+        loaded.clear()
+        for library in (ov._libraries.nvrtc, ov._libraries.cublas):
+            library.cache_clear()
+        with ov.Engine(device=device) as engine:
+            if text is None:
+                ov.matrices.gram(x, engine=engine)
+            else:
+                engine.evaluate(text)
+        names = [os.path.basename(path) for path in loaded if str(tmp_path) in str(path)]
+        wanted = ["libcublasLt.so.13", "libcublas.so.13"] if products else []
+        assert names == (["libnvrtc.so.13"] if device != "cpu" else []) + wanted
