@@ -2,13 +2,13 @@
 # Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
 # Rust; then, on the machine with the GPU:
 #   benches/gpu.sh OUTPUT_FOLDER [PART ...]
-# The parts are tests, bench, gpus, resident, products, matrices, formats, pricer, small, tune, large, python, dask and
-# soak. The part gpus is for hosts with several GPUs. The part soak runs for MINUTES (20) with seed SEED (1).
+# The parts are tests, bench, gpus, resident, products, matrices, formats, pricer, small, follow, tune, large, python,
+# dask and soak. The part gpus is for hosts with several GPUs. The part soak runs for MINUTES (20) with seed SEED (1).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench resident products matrices formats pricer small large python dask}
+parts=${*:-tests bench resident products matrices formats pricer small follow large python dask}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -99,25 +99,16 @@ if part pricer; then
     try python3 benches/peers/pricer.py | tee -a "$out/pricer.jsonl"
 fi
 if part small; then
-    # A small job: the time of the whole process, and the parts of it in the pipeline and in setup.
-    folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-small.XXXX")
-    python3 - "$bin/overshot" "$folder" <<'PY'
-import json, subprocess, sys, time, numpy as np
-tool, folder = sys.argv[1:]
-for name in "ab":
-    np.save(f"{folder}/{name}.npy", np.random.default_rng(1).random(100_000_000 // 24))
-for device in ("cpu", "auto", "cuda"):
-    for run in ("first", "again"):
-        begin = time.perf_counter()
-        job = [tool, "run", "c = a * b", f"a={folder}/a.npy", f"b={folder}/b.npy", f"c={folder}/c.npy"]
-        done = subprocess.run(job + ["--device", device, "--force", "--json"], capture_output=True, check=True)
-        took, report = time.perf_counter() - begin, json.loads(done.stdout)
-        inside = f"run {report['total_seconds']:.3f} s, pipeline {report['seconds']:.3f} s"
-        print(f"100 MB, {device} ({run}): process {took:.3f} s, {inside}")
-PY
-    rm -rf "$folder"
+    # The whole process, and the time to the first copy beside CUDA's own initialisation.
+    try python3 benches/small.py | tee "$out/small.jsonl"
+    try python3 benches/cold.py --folder "${TMPDIR:-/tmp}" | tee "$out/cold.jsonl"
     # Smaller ones on a warm engine.
     try "$bin/latency" --device cpu,cuda,auto --runs 1000 | tee "$out/latency.jsonl"
+fi
+if part follow; then
+    # Another program takes half of the cores in the middle of a job.
+    try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-follow.json"
+    try python3 benches/follow.py | tee "$out/follow.json"
 fi
 if part tune; then
     for workers in 8 12 16; do

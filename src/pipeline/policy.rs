@@ -20,8 +20,10 @@
 //!
 //! # Windows
 //!
-//! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. A
-//! window is so long that the chunks that were begun before it do not count for much.
+//! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. After
+//! other limits are set, a window begins when every worker has finished a chunk: chunks that were begun with the limits
+//! before do not count. Chunks in flight on a device may still come back in the first window, so a try that seems
+//! better is measured in a second one.
 //!
 //! # Warming up
 //!
@@ -55,7 +57,7 @@ const LEAST_STAGED: u64 = 4;
 /// A window does not wait for staged chunks longer than for this many times its chunks.
 const MOST_CHUNKS: u64 = 6;
 /// Other limits are better if they raise the rate by this factor.
-const BETTER: f64 = 1.015;
+const BETTER: f64 = 1.01;
 /// A try ends early if its rate is below this fraction of the best one.
 const HOPELESS: f64 = 0.8;
 /// The rate has changed much if it is outside of this factor in [`CONFIRM`] windows in a row.
@@ -63,12 +65,14 @@ const CHANGED: f64 = 1.2;
 const CONFIRM: u32 = 2;
 /// Nothing is tried if the rest of the run has fewer windows.
 const LATE: f64 = 16.0;
-/// Windows between two tries: doubled from the first number to the second.
+/// Windows between two tries, doubled with each try that was not better: up to the second number until all of [`TRIES`]
+/// were made, then up to the third.
 const REST: u32 = 2;
+const LONG_REST: u32 = 16;
 const LONGEST_REST: u32 = 64;
-/// Windows before the first try, if it is clear that nobody should stage, and if an earlier run has tried.
-const CLEAR_REST: u32 = 8;
-const KNOWN_REST: u32 = 16;
+/// As many tries count as made if it is clear that nobody should stage, and if an earlier run has tried.
+const CLEAR: u32 = 2;
+const KNOWN: u32 = 3;
 
 /// The largest numbers of workers that may compute and stage at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -119,8 +123,12 @@ pub(super) struct Policy {
     span: f64,
     /// Whether a window of this run has ended.
     is_warm: bool,
+    /// Whether the chunks that were begun with the limits before are finished.
+    is_settled: bool,
     /// What is tried next, as an index of [`TRIES`].
     next: usize,
+    /// Tries that were not better, since one was.
+    failed: u32,
 }
 
 #[derive(Debug)]
@@ -130,11 +138,10 @@ enum Phase {
     /// Phase 2: the rounds so far, when the last one began, the tallies at that time, and the rows per second of all
     /// cores if they compute.
     Settle { rounds: u32, begin: f64, before: [Tally; 2], alone: f64 },
-    /// Keeps the best limits for so many windows; then as many as `rest` tells, doubled, after a try that was
-    /// not better. `changed` counts windows in a row with another rate.
-    Keep { left: u32, rest: u32, changed: u32 },
-    /// Tries other limits.
-    Try { rest: u32 },
+    /// Keeps the best limits for so many windows. `changed` counts windows in a row with another rate.
+    Keep { left: u32, changed: u32 },
+    /// Tries other limits. `again` tells that they seemed better.
+    Try { again: bool },
 }
 
 /// The chunks of one side.
@@ -171,21 +178,20 @@ enum Try {
     Step(isize, isize),
     /// All staging workers, and the cores that they leave idle if all of them are always busy.
     AllStage,
-    /// All staging workers, and half of the cores.
-    HalfCompute,
-    /// All of both.
-    All,
+    /// All staging workers, and this part of the cores: all divided by it, or none if it is 0.
+    Beside(usize),
+    /// All cores, and nobody stages.
     AllCompute,
 }
 
 /// What is tried, in turn.
 const TRIES: [Try; 10] = [
-    Try::AllStage,
-    Try::HalfCompute,
-    Try::Step(-1, 1),
-    Try::All,
-    Try::Step(1, -1),
     Try::AllCompute,
+    Try::AllStage,
+    Try::Beside(0),
+    Try::Beside(2),
+    Try::Beside(1),
+    Try::Beside(4),
     Try::Step(-1, 0),
     Try::Step(1, 0),
     Try::Step(0, -1),
@@ -198,9 +204,9 @@ impl Policy {
     pub(super) fn new(cores: usize, stagers: usize, rows: u64, known: Option<Limits>) -> Policy {
         let known = known.filter(|known| known.compute <= cores && known.stage <= stagers);
         let probe = Limits::probing(cores);
-        let (limits, phase) = match known {
-            Some(known) => (known, Phase::Keep { left: KNOWN_REST, rest: KNOWN_REST, changed: 0 }),
-            None => (probe, Phase::Probe([Tally::default(); 3])),
+        let (limits, phase, failed) = match known {
+            Some(known) => (known, Phase::Keep { left: rest(KNOWN), changed: 0 }, KNOWN),
+            None => (probe, Phase::Probe([Tally::default(); 3]), 0),
         };
         Policy {
             cores,
@@ -216,7 +222,9 @@ impl Policy {
             rate: 0.0,
             span: 0.0,
             is_warm: known.is_none(),
+            is_settled: true,
             next: 0,
+            failed,
         }
     }
 
@@ -322,8 +330,8 @@ impl Policy {
             if rate < WORTHWHILE * alone {
                 return self.keep_all_computing(is_clear, now);
             }
-            (self.best, self.rate) = (self.limits, 0.0);
-            return self.keep(REST, now);
+            (self.best, self.rate, self.failed) = (self.limits, 0.0, 0);
+            return self.keep(now);
         }
         let busy = self.tallies[STAGED].busy - before[STAGED].busy;
         self.limits.compute = self.idle_cores(busy / (now - begin));
@@ -338,7 +346,8 @@ impl Policy {
 
     fn keep_all_computing(&mut self, is_clear: bool, now: f64) {
         (self.best, self.rate) = (Limits::of(self.cores, 0), 0.0);
-        self.keep(if is_clear { CLEAR_REST } else { REST }, now);
+        self.failed = if is_clear { CLEAR } else { 0 };
+        self.keep(now);
     }
 
     /// Ends the window if it has enough chunks.
@@ -351,6 +360,13 @@ impl Policy {
         let chunks = [0, 1].map(|side| self.tallies[side].chunks - before[side].chunks);
         let Limits { compute, stage, .. } = self.limits;
         let (all, staged) = (chunks[0] + chunks[1], chunks[1]);
+        if !self.is_settled {
+            let workers = compute.max(self.best.compute) + stage.max(self.best.stage);
+            if all >= (workers as u64).max(LEAST_STAGED) {
+                self.set(self.limits, now);
+            }
+            return;
+        }
         let enough = (CHUNKS_PER_WORKER * (compute + stage) as u64).max(LEAST_CHUNKS);
         let is_long = all >= enough && seconds >= LEAST_SPAN;
         let is_complete = is_long && (stage == 0 || staged >= LEAST_STAGED || all >= MOST_CHUNKS * enough);
@@ -385,7 +401,7 @@ impl Policy {
                 self.is_warm = true;
                 self.set(self.limits, now);
             }
-            Phase::Keep { left, rest, changed } => {
+            Phase::Keep { left, changed } => {
                 let is_first = self.rate == 0.0;
                 let is_changed = !is_first && !(self.rate / CHANGED..self.rate * CHANGED).contains(&rate);
                 *changed = if is_changed { *changed + 1 } else { 0 };
@@ -396,24 +412,27 @@ impl Policy {
                     self.rate += if is_first { rate } else { 0.25 * (rate - self.rate) };
                 }
                 *left = left.saturating_sub(1);
-                let (left, rest) = (*left, *rest);
+                let is_over = *left == 0;
                 let done: f64 = self.tallies.iter().map(|tally| tally.rows).sum();
                 let is_late = self.rows - done < LATE * self.rate * self.span;
-                if left > 0 || is_late {
+                if !is_over || is_late {
                     return self.set(self.limits, now);
                 }
-                self.try_next(rest, now);
+                self.try_next(now);
             }
-            Phase::Try { rest } => {
-                let rest = *rest;
-                if rate > BETTER * self.rate {
-                    // Once more in the same direction.
-                    (self.best, self.rate) = (self.limits, rate);
-                    self.try_next(REST, now);
-                } else {
-                    self.next += 1;
-                    self.keep((2 * rest).min(LONGEST_REST), now);
-                }
+            Phase::Try { .. } if rate <= BETTER * self.rate => {
+                self.next += 1;
+                self.failed = self.failed.saturating_add(1);
+                self.keep(now);
+            }
+            Phase::Try { again } if !*again => {
+                *again = true;
+                self.set(self.limits, now);
+            }
+            Phase::Try { .. } => {
+                // Once more in the same direction.
+                (self.best, self.rate, self.failed) = (self.limits, rate, 0);
+                self.try_next(now);
             }
         }
     }
@@ -424,21 +443,21 @@ impl Policy {
         self.phase = Phase::Probe([computed, staged, self.filled]);
     }
 
-    fn keep(&mut self, rest: u32, now: f64) {
-        self.phase = Phase::Keep { left: rest, rest, changed: 0 };
+    fn keep(&mut self, now: f64) {
+        self.phase = Phase::Keep { left: rest(self.failed), changed: 0 };
         self.set(self.best, now);
     }
 
     /// Tries the next limits.
-    fn try_next(&mut self, rest: u32, now: f64) {
+    fn try_next(&mut self, now: f64) {
         for _ in 0..TRIES.len() {
             if let Some(other) = self.other() {
-                self.phase = Phase::Try { rest };
+                self.phase = Phase::Try { again: false };
                 return self.set(other, now);
             }
             self.next += 1;
         }
-        self.keep(rest, now);
+        self.keep(now);
     }
 
     /// Returns the limits that are tried next, if they differ from the best ones.
@@ -451,8 +470,7 @@ impl Policy {
                 Limits::of(moved(self.best.compute, compute, cores), moved(self.best.stage, stage, stagers))
             }
             Try::AllStage => Limits::of(self.idle_cores(stagers as f64), stagers),
-            Try::HalfCompute => Limits::of(cores / 2, stagers),
-            Try::All => Limits::of(cores, stagers),
+            Try::Beside(part) => Limits::of(cores.checked_div(part).unwrap_or(0), stagers),
             Try::AllCompute => Limits::of(cores, 0),
         };
         (limits != self.best && limits.compute + limits.stage > 0).then_some(limits)
@@ -461,8 +479,15 @@ impl Policy {
     /// Sets the limits of the next window.
     fn set(&mut self, limits: Limits, now: f64) {
         self.window = (now, self.tallies);
+        self.is_settled = self.limits == limits;
         self.limits = limits;
     }
+}
+
+/// Returns the windows before the next try, after so many that were not better.
+fn rest(failed: u32) -> u32 {
+    let longest = if failed < TRIES.len() as u32 { LONG_REST } else { LONGEST_REST };
+    (REST << failed.min(8)).min(longest)
 }
 
 #[cfg(test)]

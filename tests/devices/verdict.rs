@@ -1,10 +1,9 @@
 //! The report names what bounds a run: bottlenecks planted on the emulated device, one of each kind.
 
-use overshot::{
-    DeviceChoice, Engine, Job, Report,
-    device::{DeviceKind, Emulated},
-    report::Stage,
-};
+use overshot::device::{DeviceKind, Emulated};
+use overshot::io::{ColumnOptions, create, open, open_column};
+use overshot::report::Stage;
+use overshot::{DeviceChoice, Engine, Job, Report};
 
 use crate::harness::{EmulatedCase, Module, NO_CASES, Outcome, check};
 
@@ -14,11 +13,16 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("the busiest stage is named, whatever is planted", stages),
     ("too few blocks are latency", latency),
     ("the cores compute or wait for memory", cores),
+    ("files are read and written", files),
+    #[cfg(feature = "parquet")]
+    ("files are decoded and encoded", encoded_files),
     ("one chunk is latency", one_chunk),
 ];
 
 /// Workers of an emulated device.
 const WORKERS: f64 = 4.0;
+/// Cores of a CPU beside a device.
+const CORES: f64 = 16.0;
 /// How many times as fast as the planted stage all others are.
 const RATIOS: [f64; 3] = [1.2, 1.5, 3.0];
 const TILE_ROWS: usize = 4096;
@@ -50,8 +54,19 @@ impl Columns {
 
     /// Runs a job with these columns, in memory. A full chunk has six tiles.
     fn run(self, choice: impl Into<DeviceChoice>, rows: usize, blocks: Option<u64>) -> Outcome<Report> {
+        self.run_on(WORKERS, choice, rows, blocks)
+    }
+
+    /// The same with so many workers.
+    fn run_on(
+        self,
+        workers: f64,
+        choice: impl Into<DeviceChoice>,
+        rows: usize,
+        blocks: Option<u64>,
+    ) -> Outcome<Report> {
         let chunk = self.row_bytes() as u64 * 6 * TILE_ROWS as u64;
-        let mut engine = Engine::builder().device(choice.into()).chunk(chunk).workers(WORKERS as usize);
+        let mut engine = Engine::builder().device(choice.into()).chunk(chunk).workers(workers as usize);
         if let Some(blocks) = blocks {
             engine = engine.device_memory(blocks * (chunk + (64 << 10)));
         }
@@ -126,6 +141,38 @@ impl Speeds {
     }
 }
 
+/// A device whose workers mostly fill, or drain, between two files of this kind.
+fn between_files(suffix: &str, [filling, draining]: [Stage; 2]) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let [input, output] = ["x", "y"].map(|name| folder.path().join(format!("{name}.{suffix}")));
+    let columns = Columns { inputs: 1, outputs: 1 };
+    let rows = 33 * 6 * TILE_ROWS + 17;
+    let chunk = columns.row_bytes() as u64 * 6 * TILE_ROWS as u64;
+    let cpu = Engine::builder().device(DeviceChoice::Cpu).build()?;
+    cpu.run(Job::eval("y = i * 0.5")?.rows(rows as u64).output("y", create(&input, None)?))?;
+    let x = || if suffix == "npy" { open(&input, None) } else { open_column(&input, "y", &ColumnOptions::default()) };
+    for (planted, named) in [(Stage::Fill, filling), (Stage::Drain, draining)] {
+        for (seed, ratio) in (0..).zip(RATIOS) {
+            let speeds = Speeds::planted(planted, ratio, columns).ok_or("there is an output")?;
+            let engine = Engine::builder().device(speeds.device(columns, seed)).chunk(chunk).workers(WORKERS as usize);
+            let new = create(&output, None)?.force(true);
+            let report = engine.build()?.run(Job::eval("y = x + 1")?.input("x", x()?).output("y", new))?;
+            let found = report.devices[0].bottleneck.ok_or("no verdict")?;
+            check(found.stage == named, format!("{named:?} of {suffix}, {ratio}: {found:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn files() -> Outcome {
+    between_files("npy", [Stage::Fill, Stage::Drain])
+}
+
+#[cfg(feature = "parquet")]
+fn encoded_files() -> Outcome {
+    between_files("parquet", [Stage::Decode, Stage::Encode])
+}
+
 /// Runs the job in several sizes, each with another seed, and checks that `kind` has this bottleneck. A size is the
 /// least number of chunks.
 fn expect(stage: Stage, kind: DeviceKind, what: &str, run: impl Fn(u64, usize) -> Outcome<Report>) -> Outcome {
@@ -184,15 +231,16 @@ fn latency() -> Outcome {
 fn cores() -> Outcome {
     for columns in COLUMNS {
         for ratio in RATIOS {
-            for (stage, computing, memory) in [(Stage::Kernel, 1.0, ratio.recip()), (Stage::Memory, 0.75 / ratio, 1.0)]
+            // One core may stage instead: the others must still be faster than memory.
+            let most = (CORES - 1.0) / CORES;
+            for (stage, computing, memory) in [(Stage::Kernel, 1.0, ratio.recip()), (Stage::Memory, most / ratio, 1.0)]
             {
-                // The device beside the CPU is so slow that the cores compute nearly all rows. One of the four may
-                // stage instead: three of them must still be faster than memory.
+                // The device beside the CPU is so slow that the cores compute nearly all rows.
                 let slow = Speeds::planted(Stage::Fill, 10.0, columns).ok_or("every job has inputs")?;
-                let slow = Speeds { fill: 4.0, host_memory: memory, ..slow };
+                let slow = Speeds { fill: 4.0 * CORES / WORKERS, host_memory: memory, ..slow };
                 let run = |seed, rows| {
-                    let device = slow.device(columns, seed).cpu_rate(1e6 / computing / WORKERS);
-                    columns.run(DeviceChoice::CpuAndEmulated(vec![device]), rows, None)
+                    let device = slow.device(columns, seed).cpu_rate(1e6 / computing / CORES);
+                    columns.run_on(CORES, DeviceChoice::CpuAndEmulated(vec![device]), rows, None)
                 };
                 expect(stage, DeviceKind::Cpu, &format!("{ratio} {columns:?}"), run)?;
             }

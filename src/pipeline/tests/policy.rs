@@ -265,31 +265,53 @@ fn best(host: &Host) -> f64 {
     fixed(limits, 4 * chunks)
 }
 
-const HOSTS: u64 = 300;
+/// The number of hosts, of which some tests take a part. Every host draws from its own seed.
+fn hosts() -> u64 {
+    std::env::var("OVERSHOT_HOSTS").map_or(300, |hosts| hosts.parse().expect("OVERSHOT_HOSTS is a number"))
+}
 
 fn policy(host: &Host, rows: f64, known: Option<Limits>) -> Control {
     Control::Policy(Box::new(Policy::new(host.cores, host.stagers, rows as u64, known)))
 }
 
-#[test]
-fn the_policy_finds_nearly_the_best_limits() {
-    let ratios = sorted((0..HOSTS).map(|seed| {
+/// Runs a job of so many chunks on random hosts. Returns the rates after the first 5 % of the rows, as parts of those
+/// with the best fixed limits, in ascending order.
+fn ratios(hosts: u64, chunks: f64) -> Vec<f64> {
+    sorted((0..hosts).map(|seed| {
         let random = &mut Random::new(seed);
         let host = Host::random(random);
-        let rows = 8000.0 * host.chunk[0];
+        let rows = chunks * host.chunk[0];
         let log = run([&host; 2], rows, &mut policy(&host, rows, None), random);
         rate(&log, time_of(&log, 0.05), time_of(&log, 0.97)) / best(&host)
-    }));
+    }))
+}
+
+/// A job of 64 GB, which takes 0.4 to 8 seconds.
+#[test]
+fn the_policy_finds_nearly_the_best_limits() {
+    let ratios = ratios(hosts() / 3, 64_000.0);
+    let under = ratios.iter().filter(|ratio| **ratio < 0.95).count() as f64 / ratios.len() as f64;
+    // On the worst host, fewer staging workers than all are best, and each step towards them gains less than a try can
+    // tell.
+    assert!(ratios[0] > 0.92 && under < 0.003, "{ratios:?}");
+    assert!(ratios[ratios.len() / 2] > 0.99, "{ratios:?}");
+    println!("{} hosts, the worst {:.3}, {under:.5} of them under 0.95", ratios.len(), ratios[0]);
+}
+
+/// A job of 8 GB, which takes 0.05 to 1 second. It has time for few tries, so later jobs begin with what it found.
+#[test]
+fn a_short_job_has_good_limits() {
+    let ratios = ratios(hosts(), 8000.0);
     let quantile = |fraction: f64| ratios[(fraction * ratios.len() as f64) as usize];
     // The worst are hosts whose memory bounds both sides and on which a staged row takes less of it than a computed
-    // one. The aim is 0.95 on all of them.
-    assert!(ratios[0] > 0.75 && quantile(0.01) > 0.87 && quantile(0.05) > 0.94 && quantile(0.5) > 0.99, "{ratios:?}");
+    // one.
+    assert!(ratios[0] > 0.84 && quantile(0.01) > 0.9 && quantile(0.05) > 0.95 && quantile(0.5) > 0.99, "{ratios:?}");
 }
 
 #[test]
 fn a_run_that_knows_the_limits_begins_with_them() {
     let mut unclear = 0;
-    for seed in 0..HOSTS / 4 {
+    for seed in 0..hosts() / 4 {
         let random = &mut Random::new(seed);
         let host = Host::random(random);
         let rows = 8000.0 * host.chunk[0];
@@ -312,7 +334,7 @@ fn a_run_that_knows_the_limits_begins_with_them() {
 /// Runs of about a tenth of a second, one after the other.
 #[test]
 fn later_runs_are_nearly_as_fast_as_the_best() {
-    let ratios = sorted((0..HOSTS / 3).map(|seed| {
+    let ratios = sorted((0..hosts() / 3).map(|seed| {
         let random = &mut Random::new(seed);
         let host = Host::random(random);
         let most = Limits::of(host.cores, host.stagers);
@@ -346,7 +368,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[test]
 fn the_policy_follows_changes() {
-    let ratios = sorted((0..HOSTS / 2).map(|seed| {
+    let ratios = sorted((0..hosts() / 2).map(|seed| {
         let random = &mut Random::new(seed);
         let host = Host::random(random);
         let mut later = host.clone();
