@@ -126,6 +126,8 @@ if part python; then
     tail -1 "$out/python.txt"
     sizes=1KiB,1MiB,16MiB,256MiB
     try python3 python/benches/evaluate.py --device cpu,cuda,auto --size $sizes,4GiB --json "$out/python.json"
+    try python3 python/benches/interrupt.py --device cpu,cuda,auto --json "$out/interrupt.json"
+    try python3 python/benches/import_time.py --json "$out/import_time.json"
     try python3 python/benches/tables.py --json "$out/tables.json"
     rm -rf "$out/python"
 fi
