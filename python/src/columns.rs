@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use overshot::io::{RawArray, RawArrayMut};
-use overshot::{Dtype, Input, Number, Output, Scalar};
+use overshot::{Dtype, Input, Number, Output, Scalar, Source};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -166,6 +166,18 @@ impl Given {
                 dataset.rows() * dataset.dtype().size() as u64
             }
             Given::Number(_) | Given::Scalar(_) => 0,
+        }
+    }
+
+    /// Returns the lengths of the dimensions: none of a number, or if they are not known.
+    pub(crate) fn shape(&self) -> &[u64] {
+        match self {
+            Given::Array(lent) => &lent.shape,
+            Given::File(input) => input.source().shape().unwrap_or_default(),
+            Given::Gpu(lent) => lent.array.shape(),
+            Given::Blocks(blocks) => blocks.source().shape().unwrap_or_default(),
+            Given::Resident(resident) => resident.get().lengths(),
+            Given::Number(_) | Given::Scalar(_) => &[],
         }
     }
 

@@ -19,10 +19,12 @@ use crate::partial::Partial;
 use crate::process::OncePerProcess;
 use crate::report::{Plan, Report};
 use crate::resident::Resident;
-use crate::watch::{Done, watched};
+use crate::watch::{Done, Signals, watched};
 
-/// A run of fewer bytes ends before anybody could press Ctrl-C, so it needs no other thread.
+/// A run of more bytes gets a thread of its own, which takes some 50 µs, so that this one notices Ctrl-C at any time.
 const WATCHED: u64 = 32 << 20;
+/// The same on the CPU, where this thread computes, too, and notices it between chunks.
+const WATCHED_ON_CPU: u64 = 256 << 20;
 
 /// Devices and memory limits, with all that later runs use again.
 #[pyclass(frozen, module = "overshot._core")]
@@ -102,7 +104,7 @@ impl Engine {
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
-        let is_watched = is_long(&given, rows) || progress.is_some();
+        let is_watched = self.is_long(&given, rows) || progress.is_some();
         let job = what.job(&given, &mut taken, rows).timeline(timeline).verify(verify).checksum(checksum);
         let job = job.precision(precision.parse().map_err(exception)?);
         let run = |job: Job<'_>| match journal {
@@ -133,7 +135,7 @@ impl Engine {
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
-        let is_watched = is_long(&given, Some(range.1.saturating_sub(range.0))) || progress.is_some();
+        let is_watched = self.is_long(&given, Some(range.1.saturating_sub(range.0))) || progress.is_some();
         let job = what.job(&given, &mut taken, rows).verify(verify).precision(precision.parse().map_err(exception)?);
         let run = |job: Job<'_>| engine.run_rows(job, range.0..range.1);
         execute(py, job, is_watched.then_some(progress), run).map(Partial::new)
@@ -226,6 +228,15 @@ impl Engine {
         })
     }
 
+    /// Returns whether a run needs a thread that watches it.
+    fn is_long(&self, given: &[(String, Given)], rows: Option<u64>) -> bool {
+        let inputs = given.iter().map(|(_, given)| given.bytes()).sum::<u64>();
+        // Small arrays may be broadcast to a large shape.
+        let elements = rows.unwrap_or_default().max(broadcast_elements(given));
+        let most = if matches!(self.choice, DeviceChoice::Cpu) { WATCHED_ON_CPU } else { WATCHED };
+        inputs.max(elements.saturating_mul(8)) > most
+    }
+
     /// Returns the threads of algorithms. Those that rayon shares among all of a process do not exist in one that was
     /// forked.
     pub(crate) fn threads(&self) -> PyResult<Arc<ThreadPool>> {
@@ -236,8 +247,8 @@ impl Engine {
     }
 }
 
-/// Runs a job without the interpreter's lock. `watch` is given for a run that Ctrl-C can stop, with the function that
-/// shows its progress, if there is one.
+/// Runs a job without the interpreter's lock. `watch` is given for a run that needs a thread that watches it, with the
+/// function that shows its progress, if there is one.
 fn execute<'a, R: Send>(
     py: Python<'_>,
     job: Job<'a>,
@@ -251,15 +262,27 @@ fn execute<'a, R: Send>(
             let job = job.progress(|progress| done.record(progress.done, progress.rows));
             watched(py, &token, &done, show.as_ref(), || run(job))?
         }
-        None => py.detach(|| run(job)),
+        None => {
+            let signals = Signals::new(&token);
+            let job = job.cancel_token(token.clone()).progress(|_| signals.handle());
+            let result = py.detach(|| run(job));
+            signals.raised()?;
+            result
+        }
     };
     result.map_err(exception)
 }
 
-/// Returns whether a run takes so long that somebody could press Ctrl-C.
-fn is_long(given: &[(String, Given)], rows: Option<u64>) -> bool {
-    let inputs = given.iter().map(|(_, given)| given.bytes()).sum::<u64>();
-    inputs.saturating_add(rows.unwrap_or_default().saturating_mul(8)) >= WATCHED
+/// Returns the number of elements of the shape to which arrays are broadcast.
+fn broadcast_elements(given: &[(String, Given)]) -> u64 {
+    // From the last dimension on.
+    let mut lengths: Vec<u64> = vec![];
+    for (_, given) in given {
+        let shape = given.shape();
+        lengths.resize(lengths.len().max(shape.len()), 1);
+        lengths.iter_mut().zip(shape.iter().rev()).for_each(|(own, length)| *own = (*own).max(*length));
+    }
+    lengths.into_iter().fold(1, u64::saturating_mul)
 }
 
 /// Returns the results of a report as numbers and arrays of NumPy.

@@ -55,6 +55,11 @@ impl Resident {
         self.resident.get()
     }
 
+    /// Returns the lengths of the dimensions.
+    pub(crate) fn lengths(&self) -> &[u64] {
+        &self.shape
+    }
+
     /// Returns the addresses of the array.
     pub(crate) fn extent(&self) -> Option<Range<usize>> {
         self.lent.as_ref().map(Lent::extent)

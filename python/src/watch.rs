@@ -1,10 +1,11 @@
 //! Waits for a run, or a server: notices Ctrl-C, which Python handles on its main thread only, and shows progress.
+//! Short runs stay on the thread that called, which looks for Ctrl-C between its chunks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use overshot::CancelToken;
 use pyo3::exceptions::PyRuntimeError;
@@ -81,6 +82,41 @@ pub(crate) fn watched<R: Send>(
         show.map_or(Ok(()), |show| shown(show, done))?;
         returned.map_err(|panic| resume_unwind(panic))
     })
+}
+
+/// Handles signals on the thread that called a run, between the chunks that it computes.
+pub(crate) struct Signals {
+    thread: ThreadId,
+    token: CancelToken,
+    /// When signals were handled last, and what a handler has raised.
+    handled: Mutex<(Instant, Option<PyErr>)>,
+}
+
+impl Signals {
+    /// Of a run on this thread, which the token cancels.
+    pub(crate) fn new(token: &CancelToken) -> Signals {
+        let handled = Mutex::new((Instant::now(), None));
+        Signals { thread: thread::current().id(), token: token.clone(), handled }
+    }
+
+    /// Handles signals if this is the thread that called and it is time. If a handler raises, the run is cancelled.
+    pub(crate) fn handle(&self) {
+        if thread::current().id() != self.thread {
+            return;
+        }
+        let mut handled = self.handled.lock().unwrap_or_else(PoisonError::into_inner);
+        if handled.1.is_none() && handled.0.elapsed() >= INTERVAL {
+            *handled = (Instant::now(), Python::attach(|py| py.check_signals()).err());
+            if handled.1.is_some() {
+                self.token.cancel();
+            }
+        }
+    }
+
+    /// Returns what a handler has raised as an error.
+    pub(crate) fn raised(self) -> PyResult<()> {
+        self.handled.into_inner().unwrap_or_else(PoisonError::into_inner).1.map_or(Ok(()), Err)
+    }
 }
 
 /// Calls `call`, which may wait for a server, on another thread without the interpreter's lock. If a signal handler

@@ -51,6 +51,29 @@ def test_ctrl_c_ends_a_run_and_leaves_no_file(tmp_path):
     assert ov.evaluate("sum(x)", x=np.ones(3)) == 3
 
 
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_a_run_of_small_arrays_that_are_broadcast(device):
+    def interrupt():
+        while not ended.is_set():
+            if len(os.listdir("/proc/self/task")) > threads:
+                return os.kill(os.getpid(), signal.SIGINT)
+
+    x, y, out = np.ones((1 << 13, 1)), np.ones(1 << 10), np.full((1 << 13, 1 << 10), np.nan)
+    text = "sin(" * 150 + "x * y" + ")" * 150
+    ended, thread = threading.Event(), threading.Thread(target=interrupt)
+    threads = 1 + len(os.listdir("/proc/self/task"))
+    thread.start()
+    try:
+        with ov.Engine(device=device, workers=2) as engine, pytest.raises(KeyboardInterrupt):
+            # It starts the second worker of the CPU, or the thread that runs the emulated device.
+            engine.evaluate(text, x=x, y=y, out=out)
+    finally:
+        ended.set()
+        thread.join()
+    assert np.isnan(out).any(), "the run went on to its end"
+
+
 def test_an_exception_of_the_progress_function_ends_a_run():
     class Enough(Exception):
         pass
