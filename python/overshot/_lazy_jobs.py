@@ -137,7 +137,7 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
     found: dict[_Key, None] = {}
     waits: dict[_Key, bool] = {}
     stack = [(root, False) for root in roots]
-    for_root = {_Key(root) for root in roots}
+    for_root = dict.fromkeys(map(_Key, roots))
     while stack:
         node, is_done = stack.pop()
         key = _Key(node)
@@ -157,10 +157,13 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
         needed += _kept_before(node)
         found.update((_Key(each), None) for each in needed if not waits[_Key(each)])
         waits[key] = bool(needed) or any(waits[_Key(each)] for each in below)
-    # The steps among the roots come along, so that they need no pass of their own.
+    # The steps among the roots come along, so that they need no pass of their own; and so do others over the same rows,
+    # so that a later pass reads their values, where it would compute them again.
     if found:
-        for key in for_root:
-            if isinstance(key.of._form, _Step) and not waits.get(key, True):
+        ready = [key for key in for_root if not waits.get(key, True)]
+        rows = {_rows_of(key.of) for key in found}
+        for key in ready:
+            if isinstance(key.of._form, _Step) or (key.of._mask is None and _rows_of(key.of) in rows):
                 found[key] = None
     return [key.of for key in found]
 

@@ -116,6 +116,20 @@ def test_no_more_passes_than_needed(jobs):
     assert len(jobs) == 4
 
 
+def test_what_a_pass_returns_is_not_computed_again(jobs):
+    a = np.arange(1.0, 9.0).reshape(4, 2)
+    for function in (
+        lambda y: (y, y - y.mean()),
+        lambda y: (y - y.max(axis=0), y, y.sum()),
+        lambda y: (y, (y - y.mean()) / y.std(), y * 2),
+    ):
+        del jobs[:]
+        values = ov.compute(*function(np.sin(ov.array(a))), device="cpu")
+        for value, expected in zip(values, function(np.sin(a)), strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-14)
+        assert len(jobs) == 2 and sum(text.count("sin(") for text in jobs) == 1, jobs
+
+
 def test_reductions_of_several_shapes_are_computed_together(jobs):
     a, b = np.arange(4.0), np.arange(6.0).reshape(2, 3)
     x, y = ov.array(a), ov.array(b)
