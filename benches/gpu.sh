@@ -3,7 +3,8 @@
 # Rust; then, on the machine with the GPU:
 #   benches/gpu.sh OUTPUT_FOLDER [PART ...]
 # The parts are tests, bench, gpus, resident, products, matrices, formats, pricer, small, follow, tune, large, python,
-# dask and soak. The part gpus is for hosts with several GPUs. The part soak runs for MINUTES (20) with seed SEED (1).
+# dask, parts and soak. The part gpus is for hosts with several GPUs, and so are two figures of the part parts. The part
+# soak runs for MINUTES (20) with seed SEED (1).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
@@ -137,6 +138,13 @@ if part dask; then
     folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-dask.XXXX")
     try env PYTHONPATH="$out/python" python3 python/benches/larger_than_gpu.py "$folder" --json "$out/dask.json"
     rm -rf "$out/python" "$folder"
+fi
+if part parts; then
+    # Ranges, processes, journals, verification and Dask workers beside one run; and a kernel that never ends.
+    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
+    try env PYTHONPATH="$out/python" python3 benches/parts.py "$bin/overshot" --dir "${TMPDIR:-/tmp}" |
+        tee "$out/parts.jsonl"
+    rm -rf "$out/python"
 fi
 if part large; then
     folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-large.XXXX")

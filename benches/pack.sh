@@ -20,9 +20,10 @@ for message in map(json.loads, sys.stdin):
 ' | while read -r name path; do cp "$path" "$out/$name"; done
 strip "$out"/*
 python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$out" ./python
-# Peers, for the Python of the machine with the GPU: NumExpr, and Dask with what it needs.
+# For the Python of the machine with the GPU: NumExpr, and Dask with what it and its workers need.
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$out" \
     --python-version "${OVERSHOT_GPU_PYTHON:-3.12}" numexpr==2.14.2 \
-    dask==2026.8.0 cloudpickle fsspec partd locket toolz pyyaml packaging click
+    dask==2026.8.0 cloudpickle fsspec partd locket toolz pyyaml packaging click \
+    distributed==2026.8.0 jinja2 markupsafe msgpack psutil sortedcontainers tblib tornado urllib3 zict
 git describe --always --dirty > "$out/commit"
 du -sh "$out"
