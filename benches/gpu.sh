@@ -142,8 +142,9 @@ fi
 if part parts; then
     # Ranges, processes, journals, verification and Dask workers beside one run; and a kernel that never ends.
     python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
-    try env PYTHONPATH="$out/python" python3 benches/parts.py "$bin/overshot" --dir "${TMPDIR:-/tmp}" |
-        tee "$out/parts.jsonl"
+    # ONLY=two,dask runs some of them.
+    try env PYTHONPATH="$out/python" python3 benches/parts.py "$bin/overshot" --dir "${TMPDIR:-/tmp}" \
+        ${ONLY:+--only "$ONLY"} | tee "$out/parts.jsonl"
     rm -rf "$out/python"
 fi
 if part large; then
