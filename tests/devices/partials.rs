@@ -6,14 +6,17 @@ use std::ops::Range;
 use std::path::Path;
 
 use overshot::io::{Blocks, ColumnError};
-use overshot::{DeviceChoice, Dtype, Error, Job, JobError, Partial, PartialError, Raw, Report, Scalar};
+use overshot::{DeviceChoice, Dtype, Engine, Error, Job, JobError, Partial, PartialError, Raw, Report, Scalar};
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, numbers};
 use crate::rows::engine;
 
-pub const MODULE: Module = Module { name: "partials", cases: CASES, emulated: EMULATED, ..NO_CASES };
+pub const MODULE: Module = Module { name: "partials", cases: CASES, gpu: GPU, emulated: EMULATED, ..NO_CASES };
 
-const EMULATED: &[(&str, EmulatedCase)] = &[("1000 partitions among the CPU and emulated devices", mixed)];
+const EMULATED: &[(&str, EmulatedCase)] =
+    &[("1000 partitions among the CPU and emulated devices", || mixed(&UNLIKE, PARTITIONS))];
+
+const GPU: &[(&str, Case)] = &[("partitions among the CPU, emulated devices and the GPU", with_gpu)];
 
 const CASES: &[(&str, Case)] = &[
     ("any parts in any order give the bits of one run", any_parts),
@@ -97,12 +100,21 @@ fn any_parts(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
+const UNLIKE: [&str; 4] = ["cpu", "emulated", "emulated:1*3", "cpu+emulated:1*2"];
+const PARTITIONS: u64 = 1000;
+
+/// On a GPU, or on the stand-in of its driver. `OVERSHOT_PARTITIONS` sets their number.
+fn with_gpu(choice: &DeviceChoice) -> Outcome {
+    let asked = env::var("OVERSHOT_PARTITIONS").ok().and_then(|count| count.parse().ok());
+    let gpu = choice.to_string();
+    mixed(&[gpu.as_str(), "cpu", "emulated", "cpu+cuda", "emulated:1*3"], asked.unwrap_or(250))
+}
+
 /// Each part of a partition is computed by any of several engines, as by processes on unlike machines. Outputs are
 /// slices, and of some partitions files.
-fn mixed() -> Outcome {
-    const PARTITIONS: u64 = 1000;
-    let choices = ["cpu", "emulated", "emulated:1*3", "cpu+emulated:1*2"];
-    let engines = choices.map(|choice| engine(&choice.parse().unwrap()));
+fn mixed(choices: &[&str], partitions: u64) -> Outcome {
+    let engines: Vec<Engine> = choices.iter().map(|choice| engine(&choice.parse().unwrap())).collect();
+    let cpu = engine(&DeviceChoice::Cpu);
     let memory = Path::new("/dev/shm");
     let beside = if memory.is_dir() { memory.to_path_buf() } else { env::temp_dir() };
     let mut random = Random(21);
@@ -112,9 +124,10 @@ fn mixed() -> Outcome {
         let x = numbers(rows as usize, rows);
         let (mut y, mut b) = (vec![0.0f64; x.len()], vec![false; x.len()]);
         let job = || Job::eval(&text).unwrap().input("x", &x).number("s", 0.25);
-        let whole = engines[0].run(job().output("y", &mut y).output("b", &mut b[..]))?;
+        let whole = cpu.run(job().output("y", &mut y).output("b", &mut b[..]))?;
         // A few have 200 parts, and the others up to 20.
-        let (most, times) = if k == 6 { (200, 10) } else { (20, (PARTITIONS - 10).div_ceil(6)) };
+        let few = partitions.div_ceil(100);
+        let (most, times) = if k == 6 { (200, few) } else { (20, (partitions - few).div_ceil(6)) };
         for number in 0..times {
             let folder = if number % 16 == 0 { Some(tempfile::tempdir_in(&beside)?) } else { None };
             let (mut own_y, mut own_b) = (vec![f64::NAN; x.len()], vec![true; x.len()]);
@@ -122,7 +135,7 @@ fn mixed() -> Outcome {
             let (mut partials, mut ranges) = (Vec::new(), random.division(rows, TILE, parts));
             random.shuffle(&mut ranges);
             for range in ranges {
-                let engine = &engines[random.below(4) as usize];
+                let engine = &engines[random.below(engines.len() as u64) as usize];
                 let job = match &folder {
                     None => job().output("y", &mut own_y).output("b", &mut own_b[..]),
                     Some(folder) => job()
