@@ -102,7 +102,7 @@ impl Mode {
     /// Returns whether a job can be asked to survive it: a copy of memory that is not pinned hangs in the driver, and a
     /// run whose devices use memory in place waits for them.
     fn applies_to(self, job: &FaultyJob) -> bool {
-        self != Mode::Hang || ["staged", "files"].contains(&job.name)
+        self != Mode::Hang || ["staged", "files", "products"].contains(&job.name)
     }
 
     /// Returns an engine for a job with such a call.

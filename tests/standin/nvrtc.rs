@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
 
 type Code = u32;
 const INVALID_INPUT: Code = 3;
@@ -26,14 +28,30 @@ pub struct Program {
     log: CString,
 }
 
+/// How a call fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Once,
+    /// This call and all later ones of the function.
+    Always,
+    /// The call succeeds, and takes long.
+    Slow,
+    /// The call succeeds. What it gives is damaged, which the driver finds. Only for the code of a kernel: nothing else
+    /// that the compiler gives is used later.
+    Late,
+}
+
+/// How long a call takes that takes long: other threads compile and run meanwhile.
+const LONG: Duration = Duration::from_millis(3);
+
 /// Which calls fail, and the calls since that was set.
 #[derive(Default)]
 struct Armed {
     name: String,
     /// Counted from 1.
     nth: u64,
-    /// Whether later calls of the function fail, too.
-    always: bool,
+    mode: Mode,
     calls: HashMap<&'static str, u64>,
 }
 
@@ -43,24 +61,35 @@ fn armed() -> MutexGuard<'static, Armed> {
     ARMED.lock().unwrap()
 }
 
-/// Counts a call, and returns whether it fails.
-fn fails(call: &'static str) -> bool {
+/// Counts a call, and returns how it fails.
+fn fate(call: &'static str) -> Option<Mode> {
     let mut armed = armed();
     let calls = armed.calls.entry(call).or_default();
     *calls += 1;
     let calls = *calls;
-    armed.name == call && (calls == armed.nth || (armed.always && calls > armed.nth))
+    let mode = armed.mode;
+    (armed.name == call && (calls == armed.nth || (mode == Mode::Always && calls > armed.nth))).then_some(mode)
 }
 
-/// Makes the Nth call of this function from now on fail, or also all later ones; no call if the name is empty.
+/// Counts a call, and returns whether it fails at once.
+fn fails(call: &'static str) -> bool {
+    let fate = fate(call);
+    if fate == Some(Mode::Slow) {
+        thread::sleep(LONG);
+    }
+    matches!(fate, Some(Mode::Once | Mode::Always))
+}
+
+/// Makes the Nth call of this function from now on fail, in the mode of this number; no call if the name is empty.
 ///
 /// # Safety
 /// The name is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn standinArmCompiler(name: *const c_char, nth: u64, always: bool) {
+pub unsafe extern "C" fn standinArmCompiler(name: *const c_char, nth: u64, mode: usize) {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    *armed() = Armed { name, nth, always, calls: HashMap::new() };
+    let mode = [Mode::Once, Mode::Always, Mode::Slow, Mode::Late][mode];
+    *armed() = Armed { name, nth, mode, calls: HashMap::new() };
 }
 
 /// Returns the number of calls of this function since [`standinArmCompiler`].
@@ -208,11 +237,21 @@ pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut Program, size: *mut usi
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut Program, cubin: *mut c_char) -> Code {
-    if fails("nvrtcGetCUBIN") {
-        return INTERNAL_ERROR;
+    let fate = fate("nvrtcGetCUBIN");
+    // SAFETY: NVRTC's contract.
+    let source = unsafe { &(*program).source };
+    match fate {
+        Some(Mode::Once | Mode::Always) => return INTERNAL_ERROR,
+        Some(Mode::Slow) => thread::sleep(LONG),
+        Some(Mode::Late) => {
+            let damaged = CString::new(vec![b'?'; source.count_bytes()]).unwrap();
+            // SAFETY: NVRTC's contract: there is room for as many bytes as the source has.
+            return unsafe { give_text(cubin, &damaged) };
+        }
+        None => {}
     }
     // SAFETY: NVRTC's contract.
-    unsafe { give_text(cubin, &(*program).source) }
+    unsafe { give_text(cubin, source) }
 }
 
 #[unsafe(no_mangle)]
