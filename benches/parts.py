@@ -137,7 +137,7 @@ def finished(process):
     """Waits for a command. Returns the results that it prints, by name; none of a part."""
     out, err = process.communicate()
     if process.returncode != 0:
-        sys.exit(f"FAILED ({process.returncode}): {' '.join(process.args)}: {err}")
+        raise RuntimeError(f"{' '.join(process.args)} ended with {process.returncode}: {err}")
     results = json.loads(out)["results"] if "--json" in process.args else []
     return {result["name"]: result["value"] for result in results}
 
@@ -299,8 +299,15 @@ def main():
     with tempfile.TemporaryDirectory(prefix="overshot-parts.", dir=options.dir) as folder:
         bench = Bench(options, Path(folder))
         emit("jobs", device=options.device, rows=bench.rows, file=options.size, gpus=gpus(), cores=os.cpu_count())
+        failed = False
         for name in options.only.split(","):
-            PARTS_OF_BENCH[name](bench)
+            try:
+                PARTS_OF_BENCH[name](bench)
+            except Exception as error:
+                # The others may run.
+                emit(name, failed=repr(error))
+                failed = True
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
