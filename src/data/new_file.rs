@@ -386,6 +386,14 @@ pub(super) fn require_sync(path: &Path, target: &Path) -> Result<()> {
     Err(Error::file(path, "its folder cannot be synced, so its name might be lost", remedy))
 }
 
+/// Gives a file its name, and with `fsync` waits until the name is on the disk. A file that has it already is left
+/// alone: when it is committed, other outputs may be so, and an error would take away its name and not theirs.
+pub(super) fn publish(file: &mut UnfinishedFile, fsync: bool) -> Result<()> {
+    let was_named = file.is_named();
+    file.publish()?;
+    if fsync && !was_named { require_sync(file.path(), file.target()) } else { Ok(()) }
+}
+
 #[derive(Debug)]
 pub(crate) struct FileSink {
     unfinished: UnfinishedFile,
@@ -535,8 +543,7 @@ impl Sink for FileSink {
 
     fn publish(&mut self) -> Result<()> {
         self.map = None;
-        self.unfinished.publish()?;
-        if self.fsync { require_sync(self.unfinished.path(), self.unfinished.target()) } else { Ok(()) }
+        publish(&mut self.unfinished, self.fsync)
     }
 
     fn commit(mut self: Box<Self>) -> Result<()> {

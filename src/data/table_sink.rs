@@ -7,7 +7,7 @@
 use super::arrow::NewTable;
 use super::file::{announce_map, write_error};
 use super::gate::Gate;
-use super::new_file::{NewColumn, misfit, note, require_sync, unequal, writers};
+use super::new_file::{NewColumn, misfit, note, publish, require_sync, unequal, writers};
 use super::signal_list::Entry;
 use super::sink::rows_of;
 use super::unfinished_file::UnfinishedFile;
@@ -201,9 +201,7 @@ impl Sink for ColumnSink {
     fn publish(&mut self) -> Result<()> {
         self.map = None;
         let mut file = self.table.file.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(file) = file.as_mut() else { return Ok(()) };
-        file.publish()?;
-        if self.table.fsync { require_sync(&self.table.path, file.target()) } else { Ok(()) }
+        file.as_mut().map_or(Ok(()), |file| publish(file, self.table.fsync))
     }
 
     fn commit(mut self: Box<Self>) -> Result<()> {

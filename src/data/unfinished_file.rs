@@ -184,6 +184,11 @@ impl UnfinishedFile {
         })
     }
 
+    /// Returns whether the file has got its name.
+    pub(super) fn is_named(&self) -> bool {
+        matches!(self.stage, Stage::Named | Stage::Replaced(_) | Stage::Committed)
+    }
+
     /// Gives the file its name permanently.
     pub(super) fn commit(mut self) -> Result<()> {
         self.publish()?;

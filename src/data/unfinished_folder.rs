@@ -142,6 +142,11 @@ impl UnfinishedFolder {
         Ok(())
     }
 
+    /// Returns whether the folder has got its name.
+    pub(super) fn is_named(&self) -> bool {
+        self.stage != Stage::Temporary
+    }
+
     /// Gives the folder its name permanently.
     pub(super) fn commit(mut self) -> Result<()> {
         self.publish()?;

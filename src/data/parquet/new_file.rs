@@ -4,7 +4,7 @@
 use super::super::encoded_sink::{Container, NewOutput, not_written};
 use super::super::file::{directory, io_error, write_error};
 use super::super::gate::Gate;
-use super::super::new_file::{Encoding, NewColumn, note, require_sync, writers};
+use super::super::new_file::{Encoding, NewColumn, note, publish, require_sync, writers};
 use super::super::unfinished_file::UnfinishedFile;
 use crate::data::{Codec, Dtype};
 use crate::error::{Error, Result};
@@ -275,8 +275,7 @@ impl Container for NewParquet {
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.unfinished.publish()?;
-        if self.fsync { require_sync(self.path(), self.unfinished.target()) } else { Ok(()) }
+        publish(&mut self.unfinished, self.fsync)
     }
 
     fn commit(self) -> Result<()> {

@@ -213,8 +213,10 @@ impl Container for NewStore {
     }
 
     fn publish(&mut self) -> Result<()> {
+        // As for files: once.
+        let was_named = self.folder.is_named();
         self.folder.publish()?;
-        if self.fsync { require_sync(self.path(), self.folder.place()) } else { Ok(()) }
+        if self.fsync && !was_named { require_sync(self.path(), self.folder.place()) } else { Ok(()) }
     }
 
     fn commit(self) -> Result<()> {
