@@ -1,7 +1,8 @@
 //! Which calls fail, and how.
 
 use std::env;
-use std::ffi::{c_int, c_long};
+use std::ffi::{CString, c_int, c_long};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,6 +43,8 @@ struct Fault {
 static FAULT: LazyLock<Option<Fault>> =
     LazyLock::new(|| env::var("OVERSHOT_FILES_FAIL").ok().map(|text| parse(&text).expect("OVERSHOT_FILES_FAIL")));
 static CALLS: AtomicU64 = AtomicU64::new(0);
+static FIRED: LazyLock<Option<CString>> =
+    LazyLock::new(|| env::var_os("OVERSHOT_FILES_FIRED").map(|path| CString::new(path.into_vec()).unwrap()));
 
 fn parse(text: &str) -> Option<Fault> {
     let mut fields = text.split(':');
@@ -91,6 +94,10 @@ pub fn fault(kind: Kind) -> Option<How> {
     let nth = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
     if nth != fault.nth && !(fault.always && nth > fault.nth) {
         return None;
+    }
+    if let Some(path) = &*FIRED {
+        let file = system!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_CREAT | libc::O_CLOEXEC, 0o600);
+        system!(SYS_close, file);
     }
     match fault.how {
         None => {

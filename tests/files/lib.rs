@@ -7,6 +7,7 @@
 //! | `OVERSHOT_FILES_FOLDER` | the folder, an absolute path without links; without it nothing is done |
 //! | `OVERSHOT_FILES_LOG` | the file that the changes are appended to, elsewhere, in the format of `event.rs` |
 //! | `OVERSHOT_FILES_FAIL` | calls to fail: `KIND:N:HOW`, or `KIND:N:HOW:always` for the Nth and all later ones |
+//! | `OVERSHOT_FILES_FIRED` | a file elsewhere that is made when a call fails |
 //!
 //! KIND is one of
 //!

@@ -1,12 +1,14 @@
 //! The jobs that lose power. A job runs in a process of its own: this program, started again.
 
+use std::env;
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use overshot::testing::custom::keep;
-use overshot::{DeviceChoice, Engine, Job, Journal, Npy, Partial, Raw};
+use overshot::{DeviceChoice, Dtype, Engine, Job, Journal, Npy, Partial, Raw, Source};
 
 /// What a job or its preparation returns.
 pub type Done = Result<(), Box<dyn Error>>;
@@ -42,12 +44,17 @@ pub const JOBS: &[LostJob] = &[
 /// It is run once: there is nothing to continue.
 pub const DURABLE: LostJob = LostJob { name: "outputs with fsync", run: |folder, _| durable(folder), ..JOB };
 
-const TILE: u64 = 4096;
+/// A job that notes which rows it reads, in a file that loses nothing.
+pub const COUNTED: LostJob = LostJob { name: "counted rows", run: counted, ..JOB };
+
+pub const TILE: u64 = 4096;
 const ROWS: u64 = 12 * TILE + 77;
 const TEXT: &str = "y = x * 0.5 + i; t = u8(i); sum(y), std(y), argmax(y)";
 
+/// Of the CPU, or of the devices that `LOSSES_DEVICE` names.
 fn engine() -> overshot::Result<Engine> {
-    Engine::builder().device(DeviceChoice::Cpu).build()
+    let device = env::var("LOSSES_DEVICE").map_or(Ok(DeviceChoice::Cpu), |device| device.parse())?;
+    Engine::builder().device(device).build()
 }
 
 fn numbers() -> Vec<f64> {
@@ -81,6 +88,40 @@ fn two_outputs(folder: &Path, force: bool) -> Done {
 fn journal_elsewhere(folder: &Path, _: &Path) -> Done {
     let journal = Journal::at(folder.join("journals/j")).every(Duration::ZERO);
     engine()?.run_resumable(expression(&numbers(), folder, false)?, &journal)?;
+    Ok(())
+}
+
+/// Rows that note when they are read.
+struct Counted(File);
+
+impl Source for Counted {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+    fn rows(&self) -> u64 {
+        ROWS
+    }
+    fn name(&self) -> String {
+        "counted rows".into()
+    }
+    fn read(&self, first: u64, dst: &mut [u8]) -> overshot::Result<()> {
+        let rows = dst.as_chunks_mut::<8>().0;
+        // One call for each line, because several threads read.
+        let line = format!("{first} {}\n", first + rows.len() as u64);
+        (&self.0).write_all(line.as_bytes()).expect("the file takes a line");
+        rows.iter_mut().zip(first..).for_each(|(bytes, row)| *bytes = (row as f64).to_ne_bytes());
+        Ok(())
+    }
+    fn identity(&self) -> Option<&str> {
+        // Without one, samples would be read.
+        Some("counted")
+    }
+}
+
+fn counted(folder: &Path, beside: &Path) -> Done {
+    let x = Counted(File::options().create(true).append(true).open(beside.join("read"))?);
+    let job = Job::eval("y = x + 1; sum(y)")?.input("x", x).output("y", Npy::create(folder.join("y.npy")));
+    engine()?.run_resumable(job, &journal(folder))?;
     Ok(())
 }
 

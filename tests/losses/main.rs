@@ -2,13 +2,17 @@
 //!
 //! Each run is recorded (`tests/files`), and ends. Then one moment of it is chosen, and the folder is made one that may
 //! be found if the machine stopped then (`disk.rs`). The next run begins with that folder. Seeds choose the moments and
-//! what is lost. `OVERSHOT_LOSSES` sets the number of power losses of all jobs together.
+//! what is lost. `OVERSHOT_LOSSES` sets the number of power losses of all jobs together. `kills.rs` kills the process
+//! instead, which loses nothing of what it has written.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod disk;
 #[path = "../files/event.rs"]
 mod event;
+#[cfg(all(feature = "parquet", feature = "zarr"))]
+mod formats;
 mod jobs;
+mod kills;
 mod plain;
 mod random;
 #[path = "../watchdog/mod.rs"]
@@ -25,7 +29,7 @@ use tempfile::TempDir;
 
 use disk::{Disk, Loss};
 use event::Event;
-use jobs::{DURABLE, JOBS, LostJob};
+use jobs::{COUNTED, DURABLE, JOBS, LostJob};
 use random::Random;
 
 /// Power losses of all jobs together.
@@ -36,7 +40,8 @@ const ROWS: usize = 512;
 fn main() -> ExitCode {
     if let Ok(name) = env::var("LOSSES_JOB") {
         let [folder, beside] = ["OVERSHOT_FILES_FOLDER", "LOSSES_BESIDE"].map(|name| env::var_os(name).unwrap());
-        let job = JOBS.iter().chain([&DURABLE]).chain(plain::JOBS).find(|job| job.name == name).unwrap();
+        let mut all = JOBS.iter().chain([&DURABLE, &COUNTED]).chain(plain::JOBS).chain(plain::FORMATS);
+        let job = all.find(|job| job.name == name).unwrap();
         return match (job.run)(folder.as_ref(), beside.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -59,7 +64,7 @@ fn main() -> ExitCode {
         Trial::test(DURABLE.name, || watchdog::watched(DURABLE.name, durable)),
         Trial::test("a sync that fails", || watchdog::watched("a sync that fails", failed_syncs)),
     ];
-    let all = trials.chain(faults).chain(durable).chain(plain::trials());
+    let all = trials.chain(faults).chain(durable).chain(kills::trials()).chain(plain::trials());
     libtest_mimic::run(&Arguments::from_args(), all.collect()).exit_code()
 }
 
@@ -111,6 +116,8 @@ impl Place {
         let mut command = Command::new(env::current_exe().unwrap());
         command.env("LOSSES_JOB", job.name).env("LOSSES_BESIDE", self.beside.path());
         command.env("OVERSHOT_FILES_FOLDER", self.folder.path());
+        // The stand-ins for the libraries of CUDA, which only jobs on a GPU load.
+        command.env("LD_LIBRARY_PATH", examples()).env("OVERSHOT_CACHE", "");
         command
     }
 
