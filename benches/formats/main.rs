@@ -26,7 +26,7 @@ use bytesize::ByteSize;
 use overshot::{Arrow, DeviceChoice, Engine, Input, Job, Npy, Parquet, Zarr};
 use parquet::basic::{Compression, Encoding};
 use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::DoubleType;
+use parquet::data_type::{DataType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
@@ -83,7 +83,12 @@ fn main() -> Outcome {
     // Random digits, and prices with two of them, of which a dictionary holds some.
     let a: Vec<f64> = (0..rows).into_par_iter().map(|place| number(place, 5) / (1u64 << 44) as f64).collect();
     let b: Vec<f64> = (0..rows).into_par_iter().map(|place| (number(place, 9) % 20_000.0).round() / 100.0).collect();
-    let expected: f64 = a.par_iter().zip(&b).map(|(a, b)| a * b).sum();
+    let sum_of_floats: f64 = a.par_iter().zip(&b).map(|(a, b)| a * b).sum();
+    // Times that grow by 0 to 6, some millions of them, and the prices in hundredths.
+    let time = |place: usize| ((3 * place + number(place, 5) as usize % 7) & 0xf_ffff) as i64;
+    let times: Vec<i64> = (0..rows).into_par_iter().map(time).collect();
+    let hundredths: Vec<i64> = b.par_iter().map(|price| (price * 100.0).round() as i64).collect();
+    let sum_of_integers: i64 = times.par_iter().zip(&hundredths).map(|(time, price)| time * price).sum();
     let path = |name: &str| settings.folder.join(format!("overshot-{}-{name}", std::process::id()));
     let (table, files) = (path("table"), ["a.npy", "b.npy"].map(path));
     let _removed = [&table, &files[0], &files[1]].map(|path| Removed(path.clone()));
@@ -100,6 +105,8 @@ fn main() -> Outcome {
         ("parquet, plain", Format::Parquet(Compression::UNCOMPRESSED, Some(Encoding::PLAIN))),
         ("parquet, plain, zstd", Format::Parquet(zstd, Some(Encoding::PLAIN))),
         ("parquet, byte-stream-split, zstd", Format::Parquet(zstd, Some(Encoding::BYTE_STREAM_SPLIT))),
+        ("parquet, delta", Format::Delta(Compression::UNCOMPRESSED)),
+        ("parquet, delta, zstd", Format::Delta(zstd)),
         ("arrow, lz4", Format::Arrow(Some(CompressionType::LZ4_FRAME), BATCH_ROWS)),
         ("arrow, zstd", Format::Arrow(Some(CompressionType::ZSTD), BATCH_ROWS)),
         ("arrow", Format::Arrow(None, BATCH_ROWS)),
@@ -110,9 +117,14 @@ fn main() -> Outcome {
         if !name.starts_with(&settings.only) {
             continue;
         }
+        let expected = if matches!(format, Format::Delta(_)) { sum_of_integers as f64 } else { sum_of_floats };
         let is_stored = matches!(format, Format::Arrow(None, _));
         match format {
-            Format::Parquet(codec, encoding) => write_parquet(&table, [&a, &b], codec, encoding)?,
+            Format::Parquet(codec, encoding) => write_parquet::<DoubleType>(&table, [&a, &b], codec, encoding)?,
+            Format::Delta(codec) => {
+                let encoding = Some(Encoding::DELTA_BINARY_PACKED);
+                write_parquet::<Int64Type>(&table, [&times, &hundredths], codec, encoding)?;
+            }
             Format::Arrow(codec, rows) => write_arrow(&table, [&a, &b], codec, rows)?,
             Format::Zarr(how) => {
                 drop(Removed(table.clone()));
@@ -120,13 +132,14 @@ fn main() -> Outcome {
             }
         }
         let column = |name: &str| match format {
-            Format::Parquet(..) => Parquet::column(&table, name).map(Input::from),
+            Format::Parquet(..) | Format::Delta(_) => Parquet::column(&table, name).map(Input::from),
             // SAFETY: nobody changes the file.
             Format::Arrow(..) => unsafe { Arrow::map_column(&table, name) }.map(Input::from),
             Format::Zarr(_) => Zarr::open(table.join(name)).map(Input::from),
         };
         let decoded = match format {
-            Format::Parquet(..) => settings.rate(|| decode_parquet(&table))?,
+            Format::Parquet(..) => settings.rate(|| decode_parquet::<DoubleType>(&table))?,
+            Format::Delta(_) => settings.rate(|| decode_parquet::<Int64Type>(&table))?,
             Format::Arrow(Some(_), _) => settings.rate(|| decode_arrow(&table))?,
             Format::Arrow(None, _) => 0.0,
             Format::Zarr(_) => settings.rate(|| zarr::decode(&table))?,
@@ -166,6 +179,8 @@ fn main() -> Outcome {
 enum Format {
     /// The codec, and the encoding if it is no dictionary.
     Parquet(Compression, Option<Encoding>),
+    /// Integers as packed differences, with the codec.
+    Delta(Compression),
     /// The codec, and the rows of a batch.
     Arrow(Option<CompressionType>, usize),
     Zarr(zarr::How),
@@ -187,8 +202,14 @@ impl Settings {
     }
 }
 
-fn write_parquet(path: &Path, columns: [&Vec<f64>; 2], codec: Compression, encoding: Option<Encoding>) -> Outcome {
-    let schema = Arc::new(parse_message_type("message m { REQUIRED DOUBLE a; REQUIRED DOUBLE b; }")?);
+fn write_parquet<T: DataType>(
+    path: &Path,
+    columns: [&Vec<T::T>; 2],
+    codec: Compression,
+    encoding: Option<Encoding>,
+) -> Outcome {
+    let kind = T::get_physical_type();
+    let schema = Arc::new(parse_message_type(&format!("message m {{ REQUIRED {kind} a; REQUIRED {kind} b; }}"))?);
     let mut properties = WriterProperties::builder().set_compression(codec).set_dictionary_enabled(encoding.is_none());
     if let Some(encoding) = encoding {
         properties = properties.set_encoding(encoding);
@@ -199,7 +220,7 @@ fn write_parquet(path: &Path, columns: [&Vec<f64>; 2], codec: Compression, encod
         for column in columns {
             let mut writer = group.next_column()?.ok_or("no column")?;
             let rows = first..(first + GROUP_ROWS).min(column.len());
-            writer.typed::<DoubleType>().write_batch(&column[rows], None, None)?;
+            writer.typed::<T>().write_batch(&column[rows], None, None)?;
             writer.close()?;
         }
         group.close()?;
@@ -246,7 +267,7 @@ fn decode_arrow(path: &Path) -> Outcome {
 }
 
 /// Decodes both columns with the crate parquet alone: each core takes the next row group.
-fn decode_parquet(path: &Path) -> Outcome {
+fn decode_parquet<T: DataType>(path: &Path) -> Outcome {
     on_all_cores(|next| {
         let file = File::open(path).map_err(|e| e.to_string())?;
         let file = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
@@ -259,7 +280,7 @@ fn decode_parquet(path: &Path) -> Outcome {
             let group = file.get_row_group(number).map_err(|e| e.to_string())?;
             for column in 0..2 {
                 let reader = group.get_column_reader(column).map_err(|e| e.to_string())?;
-                let mut reader = get_typed_column_reader::<DoubleType>(reader);
+                let mut reader = get_typed_column_reader::<T>(reader);
                 loop {
                     values.clear();
                     let read = reader.read_records(STEP, None, None, &mut values).map_err(|e| e.to_string())?;
