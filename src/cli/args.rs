@@ -120,18 +120,8 @@ pub struct JobArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', help_heading = "Data")]
     pub chunks: Option<Vec<u64>>,
 
-    /// How to read input files [default: map, but direct for large files that are not in the page cache]
-    #[arg(long, value_name = "HOW", help_heading = "Data")]
-    pub read_mode: Option<ReadModeArg>,
-
-    /// Read this value in the place of nulls in tables, such as nan or 0. Without it, nulls are an error
-    #[arg(long, value_name = "VALUE", allow_hyphen_values = true, help_heading = "Data")]
-    pub nulls: Option<String>,
-
-    /// Read timestamps in tables as the integers that the file holds, in its unit, such as microseconds since 1970.
-    /// Without it, they are an error
-    #[arg(long, help_heading = "Data")]
-    pub timestamps: bool,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
 
     /// Run some rows only, those of --part or --rows A..B, and write what 'overshot merge' needs of them to this file.
     /// Any number of processes write their rows of the same outputs, which get their names when all are merged. An
@@ -247,15 +237,35 @@ pub enum ReadModeArg {
     Direct,
 }
 
-/// Opens an input.
-pub fn open(file: &NamedFile, read_mode: Option<ReadModeArg>) -> Result<Input<'static>> {
-    Ok(match read_mode {
-        // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run, as with
-        // every program that maps files. Users of the library make this promise with `unsafe`.
-        None | Some(ReadModeArg::Map) => unsafe { file.map() }?,
-        Some(ReadModeArg::Pread) => file.open(ReadMode::Pread)?,
-        Some(ReadModeArg::Direct) => file.open(ReadMode::Direct)?,
-    })
+/// How inputs are read.
+#[derive(clap::Args)]
+pub struct ReadingArgs {
+    /// How to read input files [default: map, but direct for large files that are not in the page cache]
+    #[arg(long, value_name = "HOW", help_heading = "Data")]
+    pub read_mode: Option<ReadModeArg>,
+
+    /// Read this value in the place of nulls in tables, such as nan or 0. Without it, nulls are an error
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true, help_heading = "Data")]
+    pub nulls: Option<String>,
+
+    /// Read timestamps in tables as the integers that the file holds, in its unit, such as microseconds since 1970.
+    /// Without it, they are an error
+    #[arg(long, help_heading = "Data")]
+    pub timestamps: bool,
+}
+
+impl ReadingArgs {
+    /// Opens an input.
+    pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
+        let file = NamedFile { nulls: self.nulls.clone(), timestamps: self.timestamps, ..file.clone() };
+        Ok(match self.read_mode {
+            // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run, as
+            // with every program that maps files. Users of the library make this promise with `unsafe`.
+            None | Some(ReadModeArg::Map) => unsafe { file.map() }?,
+            Some(ReadModeArg::Pread) => file.open(ReadMode::Pread)?,
+            Some(ReadModeArg::Direct) => file.open(ReadMode::Direct)?,
+        })
+    }
 }
 
 #[derive(Clone, PartialEq, clap::Args)]

@@ -6,7 +6,7 @@ use overshot::io::{NamedFile, NewFile};
 use overshot::kernel::Call;
 use overshot::{Engine, Job, Plan, Report, html};
 
-use super::args::{JobArgs, open};
+use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
@@ -175,8 +175,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             Use::Number(Value::Number(number)) => job.number(name, number),
             Use::Inputs(inputs) => {
                 for (input, file) in inputs {
-                    let file = NamedFile { nulls: args.nulls.clone(), timestamps: args.timestamps, ..file };
-                    job = job.input(&input, open(&file, args.read_mode)?);
+                    job = job.input(&input, args.reading.open(&file)?);
                 }
                 job
             }

@@ -8,7 +8,7 @@ use overshot::{
     kernel::{Call, CustomKernel},
 };
 
-use super::args::{JobArgs, KernelArgs, open};
+use super::args::{JobArgs, KernelArgs};
 use super::{Failure, Result};
 
 /// The file and the entry point, if the text names a kernel, as in `kernel.cu:saxpy`; `None` for an expression.
@@ -119,7 +119,7 @@ pub fn with_arguments(args: &JobArgs, mut call: Call) -> Result<Call> {
             };
             call = call.scalar(name, value);
         } else if options.resident.contains(name) {
-            let array = open(&argument.file, args.read_mode)?;
+            let array = args.reading.open(&argument.file)?;
             // SAFETY: as above.
             call = unsafe { call.resident_rows(name, array.source()) }?;
         }

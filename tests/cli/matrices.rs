@@ -1,7 +1,11 @@
 //! `overshot matrices`. The library's tests check the algorithms; these check files, arguments and output.
 
-use std::fs;
+use std::fs::{self, File};
+use std::sync::Arc;
 
+use parquet::data_type::Int64Type;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
 
 use crate::tools::{CaseFolder, Done, RAN, not_run, npy, rows};
@@ -12,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("matrices: text has results, passes and the rate", text),
     ("matrices: what does not fit is refused before any work", refused),
     ("matrices: an error leaves no file", failed),
+    ("matrices: nulls and timestamps of tables are read on request", tables),
 ];
 
 /// A folder with a table `x.npy` of 600 rows in three clusters, and a column `t.npy`.
@@ -179,6 +184,38 @@ fn refused(device: &str) -> Outcome {
     place.run(&["kmeans", "--count", "3", "x=x.npy", "centers=old.npy"]).is_error(1, &["old.npy", "exists"]);
     let json = place.run(&["pca", "--count", "0", "x=x.npy", "--json"]);
     assert!(json.code == Some(2) && json.stderr.contains("\"kind\":\"table\""), "{json:?}");
+    RAN
+}
+
+/// A target that is the column of a Parquet file has the weights of the same values in a `.npy` file.
+fn tables(device: &str) -> Outcome {
+    let place = Place::new(device);
+    if !place.has_room() {
+        return not_run("the device has no room for a product");
+    }
+    let time = |row: usize| 1_700_000_000_000_000 + row as i64 * 1_000_001;
+    let is_null = |row: usize| row % 7 == 3;
+    let schema = Arc::new(parse_message_type("message t { OPTIONAL INT64 time (TIMESTAMP(MICROS, true)); }").unwrap());
+    let mut file =
+        SerializedFileWriter::new(File::create(place.folder.path("t.parquet")).unwrap(), schema, Arc::default())
+            .unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let times: Vec<i64> = (0..ROWS).filter(|row| !is_null(*row)).map(time).collect();
+    let levels: Vec<i16> = (0..ROWS).map(|row| i16::from(!is_null(row))).collect();
+    column.typed::<Int64Type>().write_batch(&times, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+    let filled: Vec<f64> = (0..ROWS).map(|row| if is_null(row) { -5.0 } else { time(row) as f64 }).collect();
+    place.folder.npy("filled.npy", &filled);
+
+    let fit = ["linear", "x=x.npy", "t=t.parquet", "weights=w.npy"];
+    place.run(&[&fit[..], &["--nulls", "-5"]].concat()).is_error(1, &["type timestamp(micros)", "--timestamps"]);
+    place.run(&[&fit[..], &["--timestamps"]].concat()).is_error(1, &["'time' has 86 nulls", "--nulls"]);
+    place.json(&[&fit[..], &["--timestamps", "--nulls", "-5"]].concat());
+    place.json(&["linear", "x=x.npy", "t=filled.npy", "weights=filled-weights.npy"]);
+    assert_eq!(place.numbers("w.npy"), place.numbers("filled-weights.npy"));
     RAN
 }
 

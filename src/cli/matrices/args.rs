@@ -4,7 +4,7 @@ use clap::Subcommand;
 use overshot::Precision;
 use std::str::FromStr;
 
-use super::super::args::{LimitArgs, ReadModeArg};
+use super::super::args::{LimitArgs, ReadingArgs};
 use super::super::values::{Binding, binding};
 
 #[derive(clap::Args)]
@@ -134,9 +134,8 @@ pub struct TableArgs {
     #[arg(long, help_heading = "Data")]
     pub fsync: bool,
 
-    /// How to read the table [default: map, but direct for large files that are not in the page cache]
-    #[arg(long, value_name = "HOW", help_heading = "Data")]
-    pub read_mode: Option<ReadModeArg>,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
 
     /// How GPUs multiply matrices of f32: full, or on tensor cores as bf16x3 or tf32
     #[arg(long, value_name = "PRECISION", value_parser = Precision::from_str, help_heading = "Data")]

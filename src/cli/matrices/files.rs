@@ -4,7 +4,6 @@ use ndarray::{Array1, Array2};
 use overshot::io::{Clash, FileSet, NewFile, Target, commit_all};
 use overshot::{ArrayValue, DeviceChoice, Engine, Input, Job, Output, Sink};
 
-use super::super::args::open;
 use super::super::values::Binding;
 use super::super::{Failure, Result};
 use super::args::TableArgs;
@@ -74,7 +73,7 @@ impl<'a> Files<'a> {
 
     /// Opens an input, if it has a file.
     pub fn given(&self, name: &str) -> Result<Option<Input<'static>>> {
-        self.of(name).map(|file| open(&file.file, self.0.read_mode)).transpose()
+        self.of(name).map(|file| self.0.reading.open(&file.file)).transpose()
     }
 
     /// Opens an input that [`new`](Files::new) found.
