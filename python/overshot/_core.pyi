@@ -94,6 +94,8 @@ class NewFile:
         fsync: bool = False,
         codec: str | None = None,
         chunks: list[int] | None = None,
+        shards: list[int] | None = None,
+        dimensions: list[str] | None = None,
     ) -> NewFile: ...
     @property
     def path(self) -> os.PathLike[str]: ...
@@ -103,7 +105,9 @@ class NewFile:
     def journal(self) -> os.PathLike[str]: ...
     def __getnewargs__(
         self,
-    ) -> tuple[os.PathLike[str], str | None, bool, bool, str | None, list[int] | None]: ...
+    ) -> tuple[
+        os.PathLike[str], str | None, bool, bool, str | None, list[int] | None, list[int] | None, list[str] | None
+    ]: ...
 
 @final
 class NewRows:

@@ -609,6 +609,8 @@ def create(
     fsync: bool = False,
     codec: str | None = None,
     chunks: int | Sequence[int] | None = None,
+    shards: int | Sequence[int] | None = None,
+    dimensions: Sequence[str] | None = None,
 ) -> _core.NewFile:
     """Names a file as an output, which a run creates: `.npy`, a column of an Arrow file (`.arrow`, `.feather`,
     `.ipc`) or a Parquet file (`.parquet`, `.pq`), an array of a Zarr store (`.zarr`), or raw rows with any other name.
@@ -617,8 +619,13 @@ def create(
     With `fsync`, the file is on the disk before it gets its name, and its name is before the run ends.
     `codec` compresses a Parquet file or a Zarr array: `"zstd:1"` unless it is given, `"zstd:19"`, `"gzip:6"`, `"lz4"`,
     `"snappy"` (Parquet) or `"none"`. `chunks` is the shape of the chunks of a Zarr array, or the number of rows of the
-    row groups of a Parquet file.
+    row groups of a Parquet file. `shards` is the shape of the shards of a Zarr array, which are a multiple of the
+    chunks along each axis: all chunks of a shard are in one file. `dimensions` has the names of its dimensions.
     """
     name = None if dtype is None else np.dtype(dtype).name
-    shape = None if chunks is None else [operator.index(length) for length in np.atleast_1d(chunks)]
-    return _core.NewFile(os.fspath(path), name, force, fsync, codec, shape)
+    names = None if dimensions is None else list(dimensions)
+    return _core.NewFile(os.fspath(path), name, force, fsync, codec, _lengths(chunks), _lengths(shards), names)
+
+
+def _lengths(shape: int | Sequence[int] | None) -> list[int] | None:
+    return None if shape is None else [operator.index(length) for length in np.atleast_1d(shape)]

@@ -162,12 +162,16 @@ pub(crate) struct NewFile {
     fsync: bool,
     codec: Option<Codec>,
     chunks: Option<Vec<u64>>,
+    shards: Option<Vec<u64>>,
+    dimensions: Option<Vec<String>>,
 }
 
 #[pymethods]
 impl NewFile {
     #[new]
-    #[pyo3(signature = (path, dtype=None, force=false, fsync=false, codec=None, chunks=None))]
+    #[pyo3(signature = (path, dtype=None, force=false, fsync=false, codec=None, chunks=None, shards=None,
+        dimensions=None))]
+    #[allow(clippy::too_many_arguments, reason = "those of `ov.create`")]
     fn new(
         path: PathBuf,
         dtype: Option<&str>,
@@ -175,9 +179,11 @@ impl NewFile {
         fsync: bool,
         codec: Option<&str>,
         chunks: Option<Vec<u64>>,
+        shards: Option<Vec<u64>>,
+        dimensions: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let codec = codec.map(str::parse).transpose().map_err(exception)?;
-        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force, fsync, codec, chunks })
+        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force, fsync, codec, chunks, shards, dimensions })
     }
 
     /// Whether the values are encoded, so that they cannot be mapped.
@@ -193,10 +199,22 @@ impl NewFile {
     }
 
     #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
-    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool, bool, Option<String>, Option<Vec<u64>>) {
-        let NewFile { path, dtype, force, fsync, codec, chunks } = self;
+    fn __getnewargs__(
+        &self,
+    ) -> (
+        PathBuf,
+        Option<&'static str>,
+        bool,
+        bool,
+        Option<String>,
+        Option<Vec<u64>>,
+        Option<Vec<u64>>,
+        Option<Vec<String>>,
+    ) {
+        let NewFile { path, dtype, force, fsync, codec, chunks, shards, dimensions } = self;
         let codec = codec.map(|codec| codec.to_string());
-        (path.clone(), dtype.map(dtype::numpy_name), *force, *fsync, codec, chunks.clone())
+        let dtype = dtype.map(dtype::numpy_name);
+        (path.clone(), dtype, *force, *fsync, codec, chunks.clone(), shards.clone(), dimensions.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -212,6 +230,12 @@ impl NewFile {
         }
         if let Some(chunks) = &self.chunks {
             file = file.chunks(chunks);
+        }
+        if let Some(shards) = &self.shards {
+            file = file.shards(shards);
+        }
+        if let Some(names) = &self.dimensions {
+            file = file.dimensions(names);
         }
         Ok(file.into())
     }

@@ -70,10 +70,16 @@ def test_arrays_of_zarr_stores(tmp_path, seed):
     options = {"codec": str(rng.choice(CODECS))}
     if rng.random() < 0.7:
         options["chunks"] = tuple(int(rng.integers(max(1, length // 5), length + 3)) for length in shape)
+        if rng.random() < 0.6:
+            options["shards"] = tuple(chunk * int(rng.integers(1, 4)) for chunk in options["chunks"])
+    if rng.random() < 0.3:
+        options["dimensions"] = ["time", "lat", "lon"][:rank]
     path = tmp_path / "t.zarr"
     found = ov.evaluate("y = x", x=values, out={"y": ov.create(path, **options)})["y"]
     array = zarr.open_array(path, mode="r")
     assert (array.shape, array.dtype, array.metadata.zarr_format) == (shape, values.dtype, 3)
+    assert (array.shards is None) == ("shards" not in options)
+    assert array.metadata.dimension_names == tuple(options.get("dimensions", [f"dim_{axis}" for axis in range(rank)]))
     np.testing.assert_array_equal(array[...], values)
     other = ts.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}).result()
     np.testing.assert_array_equal(other.read().result(), values)
@@ -101,6 +107,10 @@ def test_xarray_opens_a_group(tmp_path):
     xarray = pytest.importorskip("xarray")
     x = np.arange(60.0).reshape(5, 12) % 7
     ov.evaluate("a = x + 1; b = x * 0", x=x, out={name: tmp_path / "g.zarr" for name in "ab"})
+    named = {name: ov.create(tmp_path / "n.zarr", dimensions=["time", "place"]) for name in "ab"}
+    ov.evaluate("a = x + 1; b = x * 0", x=x, out=named)
+    with xarray.open_zarr(tmp_path / "n.zarr", consolidated=False) as made:
+        np.testing.assert_array_equal(made["a"].sum("time"), (x + 1).sum(axis=0))
     with xarray.open_zarr(tmp_path / "g.zarr", consolidated=False) as made:
         assert made["a"].dims == ("dim_0", "dim_1")
         np.testing.assert_array_equal(made["a"], x + 1)
@@ -120,10 +130,12 @@ def test_bytes_do_not_depend_on_the_run(tmp_path):
 
 
 def test_options(tmp_path):
-    made = ov.create(tmp_path / "y.zarr", "f4", force=True, codec="gzip:9", chunks=(3, 4))
+    made = ov.create(
+        tmp_path / "y.zarr", "f4", force=True, codec="gzip:9", chunks=(3, 4), shards=[6, 4], dimensions=("x", "y")
+    )
     again = pickle.loads(pickle.dumps(made))
     assert again.__getnewargs__() == made.__getnewargs__() and again.is_encoded
-    assert made.__getnewargs__()[4:] == ("gzip:9", [3, 4])
+    assert made.__getnewargs__()[4:] == ("gzip:9", [3, 4], [6, 4], ["x", "y"])
     assert not ov.create(tmp_path / "y.npy").is_encoded
     with pytest.raises(ValueError, match="no codec 'zip'"):
         ov.create(tmp_path / "y.zarr", codec="zip")
@@ -133,6 +145,7 @@ def test_options(tmp_path):
         ("y.npy", {"codec": "lz4"}, "cannot be compressed with lz4"),
         ("y.parquet", {"chunks": (2, 3)}, "cannot have row groups of"),
         ("y.zarr", {"chunks": (2, 3)}, "to which chunks of the shape"),
+        ("y.zarr", {"chunks": 2, "shards": 3}, "cannot have shards of the shape"),
     ]:
         with pytest.raises(OSError, match=words):
             ov.evaluate("y = x", x=np.ones(5), out={"y": ov.create(tmp_path / path, **options)})

@@ -120,6 +120,15 @@ pub struct JobArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', help_heading = "Data")]
     pub chunks: Option<Vec<u64>>,
 
+    /// The shape of the shards of Zarr outputs, such as 365,180,360: each is a file with a whole number of chunks along
+    /// each axis [default: a file for each chunk]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', help_heading = "Data")]
+    pub shards: Option<Vec<u64>>,
+
+    /// The names of the dimensions of Zarr outputs, such as time,lat,lon [default: dim_0,dim_1,...]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Data")]
+    pub dimensions: Option<Vec<String>>,
+
     #[command(flatten)]
     pub reading: ReadingArgs,
 

@@ -71,6 +71,15 @@ impl FileFormat {
         }
     }
 
+    /// Returns whether an output is an array in chunks, which has any number of dimensions.
+    pub(super) fn is_array(self) -> bool {
+        match self {
+            #[cfg(feature = "zarr")]
+            FileFormat::Zarr => true,
+            _ => false,
+        }
+    }
+
     /// Returns the format with this name, if the places of rows are known.
     pub(crate) fn parse(name: &str) -> Option<FileFormat> {
         FileFormat::ALL.iter().copied().find(|format| format.name() == name && !format.is_encoded())

@@ -66,6 +66,9 @@ pub struct NewFile {
 pub(super) struct Encoding {
     pub codec: Option<Codec>,
     pub chunks: Option<Vec<u64>>,
+    pub shards: Option<Vec<u64>>,
+    /// The names of the dimensions.
+    pub dimensions: Option<Vec<String>>,
 }
 
 /// An output that is to be in a file with others.
@@ -181,10 +184,44 @@ impl NewFile {
         NewFile { encoding: Encoding { chunks: Some(chunks.into()), ..self.encoding }, ..self }
     }
 
+    /// Sets the shape of the shards of a Zarr array: all chunks of a shard are in one file, so that an array of many
+    /// small chunks has few files. A shard has a whole number of chunks along each axis, whose shape
+    /// [`chunks`](NewFile::chunks) sets. Without this call, each chunk has a file of its own.
+    ///
+    /// All shards that begin at the same index along the first axis wait in memory until they are complete.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job, Zarr};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("y.zarr");
+    /// let file = Zarr::create(&path).chunks(&[100]).shards(&[1000]);
+    /// Engine::builder().build()?.run(Job::eval("y = f32(i)")?.rows(5000).output("y", file))?;
+    /// assert_eq!(std::fs::read_dir(path.join("c")).unwrap().count(), 5);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn shards(self, shards: &[u64]) -> Self {
+        NewFile { encoding: Encoding { shards: Some(shards.into()), ..self.encoding }, ..self }
+    }
+
+    /// Sets the names of the dimensions of a Zarr array, one for each axis. Without this call, they are `dim_0`,
+    /// `dim_1`, …
+    pub fn dimensions<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        let names = names.into_iter().map(Into::into).collect();
+        NewFile { encoding: Encoding { dimensions: Some(names), ..self.encoding }, ..self }
+    }
+
     /// Checks that the format has what the caller says of the encoding.
     fn check_encoding(&self) -> Result<()> {
-        let Encoding { codec, chunks } = &self.encoding;
+        let Encoding { codec, chunks, shards, dimensions } = &self.encoding;
         let wrong = |problem: String, remedy: &str| Err(Error::file(&self.path, problem, remedy));
+        if !self.format.is_array() {
+            if shards.is_some() {
+                return wrong("has no shards".into(), "write a Zarr array, or leave them out");
+            }
+            if dimensions.is_some() {
+                return wrong("has no names of dimensions".into(), "write a Zarr array, or leave them out");
+            }
+        }
         if !self.format.is_encoded() {
             return match (codec, chunks) {
                 (None, None) => Ok(()),
@@ -208,7 +245,27 @@ impl NewFile {
                 format!("cannot have chunks of the shape {chunks:?}"),
                 "give a length of at least 1 for each axis",
             ),
-            _ => Ok(()),
+            (_, _, chunks) => {
+                let whole = |shards: &&Vec<u64>| {
+                    let chunks = chunks.filter(|chunks| chunks.len() == shards.len());
+                    let mut each = chunks.into_iter().flatten().zip(shards.iter());
+                    chunks.is_some() && each.all(|(chunk, shard)| *shard > 0 && shard.is_multiple_of(*chunk))
+                };
+                if let Some(shards) = shards.as_ref().filter(|shards| !whole(shards)) {
+                    let problem = match chunks {
+                        Some(chunks) => format!("cannot have shards of the shape {shards:?} with chunks of {chunks:?}"),
+                        None => format!("cannot have shards of the shape {shards:?} without the shape of the chunks"),
+                    };
+                    return wrong(problem, "give both, and shards that are a multiple of the chunks along each axis");
+                }
+                let mut names = dimensions.iter().flatten().enumerate();
+                match names.find(|(k, name)| dimensions.iter().flatten().take(*k).any(|other| other == *name)) {
+                    Some((_, name)) => {
+                        wrong(format!("cannot have two dimensions called '{name}'"), "give each another name")
+                    }
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
@@ -330,7 +387,7 @@ pub(crate) fn open_all<'a>(outputs: Vec<Opening<'a>>) -> Result<Vec<Box<dyn Sink
 fn open_together(files: &[&NewFile], columns: Vec<NewColumn>) -> Result<Vec<Box<dyn Sink>>> {
     let file = files[0];
     if files.iter().any(|other| other.encoding != file.encoding) {
-        let problem = "has outputs with different codecs or chunks";
+        let problem = "has outputs with different codecs, chunks, shards or dimensions";
         return Err(Error::file(&file.path, problem, "give the same ones to all outputs of a file"));
     }
     let marks = (files.iter().all(|file| file.force), files.iter().any(|file| file.fsync));

@@ -158,8 +158,14 @@ fn outputs(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     let t = group(&place);
     let sum: f64 = t.iter().sum();
-    for options in [&[][..], &["--chunks=100,3", "--codec=lz4"], &["--codec", "none", "--fsync"], &["--chunks=2000,10"]]
-    {
+    let in_shards = ["--chunks=10,3", "--shards=200,6", "--dimensions=time,place"];
+    for options in [
+        &[][..],
+        &["--chunks=100,3", "--codec=lz4"],
+        &["--codec", "none", "--fsync"],
+        &in_shards,
+        &["--chunks=2000,10"],
+    ] {
         let given = ["y = f64(t) * 2; n = i64(t); sum(f64(t))", "t=s.zarr/t", "y=o.zarr", "n=./o.zarr", "--force"];
         let report = place.report(&[&given[..], options].concat());
         assert_eq!(results(&report)["sum(f64(t))"], json!(sum));
@@ -171,6 +177,10 @@ fn outputs(device: &str) -> Outcome {
     let done = place.overshot(&["info", "o.zarr"]);
     let expected = "  array n: i64, shape (1,001, 10); zarr 3, chunks (1,001, 10); bytes, zstd\n";
     assert!(done.stdout.contains(expected), "no chunk is longer than the array: {done:?}");
+    place.report(&[&["y = t", "t=s.zarr/t", "y=sharded.zarr"], &in_shards[..]].concat());
+    let done = place.overshot(&["info", "sharded.zarr"]);
+    assert!(done.stdout.contains("chunks (10, 3) in shards of (200, 6)"), "{done:?}");
+    assert!(fs::read_to_string(place.path("sharded.zarr/zarr.json")).unwrap().contains("\"place\""));
     place.report(&["y = t / 2", "t=s.zarr/t", "y=half.zarr"]);
     assert_eq!(place.report(&["max(y)", "y=half.zarr"])["results"][0]["value"], json!(5004.5), "the only array");
     // A result that is an array.

@@ -465,6 +465,8 @@ fn encoding(device: &str) -> Outcome {
         &[&args[..], &["--codec=lz4"]].concat(),
     );
     place.refused(2, &["--chunks is for Parquet and Zarr outputs"], &[&args[..], &["--chunks=10"]].concat());
+    place.refused(2, &["--shards is for Zarr outputs", "y=y.zarr"], &[&args[..], &["z=z.npy", "--shards=20"]].concat());
+    place.refused(2, &["--dimensions is for Zarr outputs"], &[&args[..], &["--dimensions=t"]].concat());
     place.refused(2, &["no codec 'zip': use none, snappy, lz4, zstd"], &[&args[..], &["--codec=zip"]].concat());
     // They are for those outputs that are encoded.
     place.report(&[&args[..], &["z=z.parquet", "--codec=lz4", "--chunks=10"]].concat());

@@ -126,6 +126,7 @@ proptest! {
         codec in codec(),
         axes in prop::collection::vec((0u64..12, 1u64..7), 1..4),
         is_default in any::<bool>(),
+        times in prop::option::of(prop::collection::vec(1u64..4, 4)),
         is_shorter in any::<bool>(),
         step in 1u64..300,
         order in any::<u64>(),
@@ -137,6 +138,9 @@ proptest! {
         let table = |path: &Path, shape: &[u64]| {
             let file = Zarr::create(path).codec(codec);
             let file = if is_default { file } else { file.chunks(&chunks) };
+            let shards = |times: &Vec<u64>| chunks.iter().zip(times).map(|(chunk, times)| chunk * times).collect();
+            let shards: Option<Vec<u64>> = times.as_ref().filter(|_| !is_default).map(shards);
+            let file = shards.map_or(file.clone(), |shards| file.shards(&shards));
             Table { file, dtypes: dtypes.to_vec(), rows, shape: Some(shape.to_vec()) }
         };
         let whole = table(&path, &shape);
@@ -275,6 +279,19 @@ fn what_cannot_be_encoded_is_refused() {
     says(open(zarr().chunks(&[2]), Dtype::U8, 6, Some(&[2, 3])), &["y.zarr: has the shape [2, 3], to which chunks"]);
     says(open(Npy::create(&array).codec(Codec::Lz4), Dtype::U8, 6, None), &["y.npy: cannot be compressed with lz4"]);
     says(open(Npy::create(&array).chunks(&[1]), Dtype::U8, 6, None), &["y.npy: has no chunks"]);
+    for (chunks, shards) in [(2, &[3][..]), (2, &[0]), (2, &[4, 2]), (4, &[2])] {
+        says(
+            open(zarr().chunks(&[chunks]).shards(shards), Dtype::U8, 6, None),
+            &["y.zarr: cannot have shards of", "both"],
+        );
+    }
+    says(open(zarr().shards(&[2]), Dtype::U8, 6, None), &["y.zarr: cannot have shards of", "without", "both"]);
+    says(open(parquet().shards(&[2]), Dtype::U8, 6, None), &["y.parquet: has no shards"]);
+    says(open(parquet().dimensions(["x"]), Dtype::U8, 6, None), &["y.parquet: has no names of dimensions"]);
+    says(open(zarr().dimensions(["x"]), Dtype::U8, 6, Some(&[2, 3])), &["y.zarr: has the shape [2, 3]", "called x do"]);
+    says(open(zarr().dimensions(["x", "x"]), Dtype::U8, 6, Some(&[2, 3])), &["y.zarr: cannot have two dimensions"]);
+    let large = zarr().chunks(&[1]).shards(&[(u64::MAX >> 20)]);
+    says(open(large, Dtype::F64, (u64::MAX >> 20), None), &["y.zarr: needs memory for", "smaller chunks"]);
     let many = u64::MAX >> 20;
     says(open(parquet().chunks(&[many]), Dtype::F64, many, None), &["y.parquet: needs memory for", "smaller chunks"]);
     says(open(zarr().chunks(&[many]), Dtype::F64, many, None), &["y.zarr: needs memory for", "smaller chunks"]);
@@ -282,7 +299,7 @@ fn what_cannot_be_encoded_is_refused() {
     says(open(parquet().chunks(&[]), Dtype::F64, 6, None), &["y.parquet: cannot have row groups of []"]);
     let outputs = [parquet(), parquet().codec(Codec::None)].into_iter().enumerate();
     let outputs = outputs.map(|(k, file)| (Output::from(file).named(["a", "b"][k]), Dtype::U8, 1, None)).collect();
-    says(open_all(outputs), &["y.parquet: has outputs with different codecs or chunks"]);
+    says(open_all(outputs), &["y.parquet: has outputs with different codecs, chunks,"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     assert!(!Target::can_read_back(&zarr()) && matches!(Target::parts(&zarr()), Parts::Refused));
 }

@@ -32,6 +32,7 @@ struct NewArray {
     /// Where it is in the store; nothing if it is the store.
     name: Option<String>,
     shape: Vec<u64>,
+    /// The chunks, or the shards.
     grid: Grid,
     /// What describes an array of this shape.
     description: Value,
@@ -54,7 +55,7 @@ pub(in crate::data) fn may_replace(folder: &Path) -> Result<()> {
 /// The most bytes that Blosc compresses at a time.
 const MOST_OF_BLOSC: u64 = i32::MAX as u64 - 16;
 
-/// Returns the bytes of the chunks that begin at the same index along the first axis.
+/// Returns the bytes of the files that begin at the same index along the first axis.
 ///
 /// # Errors
 /// Returns an error if the array cannot have such chunks.
@@ -63,20 +64,24 @@ pub(in crate::data) fn grain_bytes(path: &Path, encoding: &Encoding, dtype: Dtyp
         let problem = format!("has the shape {shape:?}, to which chunks of the shape {chunks:?} do not fit");
         return Err(Error::file(path, problem, "give a length for each axis"));
     }
+    if let Some(names) = encoding.dimensions.as_ref().filter(|names| names.len() != shape.len()) {
+        let problem = format!("has the shape {shape:?}, to which dimensions called {} do not fit", names.join(", "));
+        return Err(Error::file(path, problem, "give a name for each axis"));
+    }
     let chunk = chunk_shape(encoding, dtype, shape);
-    let grid = Grid::new(shape, &chunk, dtype.size());
+    let grid = |chunk: &[u64]| Grid::new(shape, chunk, dtype.size());
     let of_blosc = |grid: &Grid| encoding.codec != Some(Codec::Lz4) || grid.chunk_bytes() <= MOST_OF_BLOSC;
-    if !grid.is_some_and(|grid| of_blosc(&grid)) {
+    if !grid(&chunk).is_some_and(|grid| of_blosc(&grid)) || grid(&file_shape(encoding, dtype, shape)).is_none() {
         return Err(Error::file(path, format!("cannot have chunks of the shape {chunk:?}"), "choose smaller ones"));
     }
     Ok(grain(encoding, dtype, shape).saturating_mul(dtype.size() as u64))
 }
 
-/// Returns the elements of the chunks that begin at the same index along the first axis.
+/// Returns the elements of the files that begin at the same index along the first axis.
 fn grain(encoding: &Encoding, dtype: Dtype, shape: &[u64]) -> u64 {
     let inner = shape.iter().skip(1).fold(1u64, |product, length| product.saturating_mul(*length));
-    let chunk = chunk_shape(encoding, dtype, shape);
-    chunk.first().map_or(1, |length| length.saturating_mul(inner))
+    let own = file_shape(encoding, dtype, shape);
+    own.first().map_or(1, |length| length.saturating_mul(inner))
 }
 
 /// Returns the shape of the chunks. None is longer than the array.
@@ -91,6 +96,17 @@ fn chunk_shape(encoding: &Encoding, dtype: Dtype, shape: &[u64]) -> Vec<u64> {
         left /= *chunk;
     }
     chunk
+}
+
+/// Returns the shape of what has a file of its own: a shard, or a chunk if there are none. No shard has chunks that are
+/// behind the end of the array.
+fn file_shape(encoding: &Encoding, dtype: Dtype, shape: &[u64]) -> Vec<u64> {
+    let chunk = chunk_shape(encoding, dtype, shape);
+    let Some(shards) = &encoding.shards else { return chunk };
+    let own = |((chunk, shard), length): ((&u64, &u64), &u64)| {
+        length.checked_next_multiple_of(*chunk).map_or(*shard, |length| length.min(*shard)).max(*chunk)
+    };
+    chunk.iter().zip(shards).zip(shape).map(own).collect()
 }
 
 impl NewStore {
@@ -132,12 +148,12 @@ impl NewStore {
 
 impl NewArray {
     fn new(path: &Path, name: Option<String>, shape: Vec<u64>, dtype: Dtype, encoding: &Encoding) -> Result<NewArray> {
-        let chunk = chunk_shape(encoding, dtype, &shape);
-        let grid = Grid::new(&shape, &chunk, dtype.size());
+        let own = file_shape(encoding, dtype, &shape);
+        let grid = Grid::new(&shape, &own, dtype.size());
         let grid = grid.ok_or_else(|| {
-            Error::file(path, format!("cannot have chunks of the shape {chunk:?}"), "choose smaller ones")
+            Error::file(path, format!("cannot have chunks of the shape {own:?}"), "choose smaller ones")
         })?;
-        let description = description(dtype, &shape, &chunk, encoding.codec.unwrap_or_default());
+        let description = description(dtype, &shape, &own, encoding);
         let opened = || {
             let described = serde_json::from_value(description.clone()).map_err(|e| e.to_string())?;
             // Nothing is read or written by it.
@@ -149,7 +165,7 @@ impl NewArray {
         Ok(NewArray { name, shape, grid, description, array, options })
     }
 
-    /// Returns the bytes of a chunk as they are stored.
+    /// Returns the bytes of a chunk or a shard as they are stored.
     fn encoded<'b>(&self, indices: &[u64], bytes: &'b [u8]) -> std::result::Result<Cow<'b, [u8]>, String> {
         let (array, bytes) = (&self.array, ArrayBytes::new_flen(bytes));
         let shape = array.chunk_shape(indices).map_err(|e| e.to_string())?;
@@ -224,8 +240,8 @@ impl Container for NewStore {
     }
 }
 
-/// Returns what describes an array.
-fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Value {
+/// Returns what describes an array whose files have pieces of the shape `own`.
+fn description(dtype: Dtype, shape: &[u64], own: &[u64], encoding: &Encoding) -> Value {
     let fill = match dtype {
         Dtype::Bool => json!(false),
         dtype if dtype.is_float() => json!(0.0),
@@ -235,7 +251,7 @@ fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Valu
         1 => json!({ "name": "bytes" }),
         _ => json!({ "name": "bytes", "configuration": { "endian": "little" } }),
     };
-    let compressed = match codec {
+    let compressed = match encoding.codec.unwrap_or_default() {
         Codec::None | Codec::Snappy => None,
         Codec::Zstd(level) => Some(json!({ "name": "zstd", "configuration": { "level": level, "checksum": false } })),
         Codec::Gzip(level) => Some(json!({ "name": "gzip", "configuration": { "level": level } })),
@@ -247,15 +263,25 @@ fn description(dtype: Dtype, shape: &[u64], chunk: &[u64], codec: Codec) -> Valu
             "blocksize": 0,
         } })),
     };
-    let codecs: Vec<Value> = [bytes].into_iter().chain(compressed).collect();
+    let mut codecs: Vec<Value> = [bytes].into_iter().chain(compressed).collect();
+    if encoding.shards.is_some() {
+        let index = json!([{ "name": "bytes", "configuration": { "endian": "little" } }, { "name": "crc32c" }]);
+        codecs = vec![json!({ "name": "sharding_indexed", "configuration": {
+            "chunk_shape": chunk_shape(encoding, dtype, shape),
+            "codecs": codecs,
+            "index_codecs": index,
+            "index_location": "end",
+        } })];
+    }
     // As xarray names those that have no name. It opens no array without names.
-    let names: Vec<String> = (0..shape.len()).map(|axis| format!("dim_{axis}")).collect();
+    let names = || (0..shape.len()).map(|axis| format!("dim_{axis}")).collect();
+    let names: Vec<String> = encoding.dimensions.clone().unwrap_or_else(names);
     json!({
         "zarr_format": 3,
         "node_type": "array",
         "shape": shape,
         "data_type": name_of(dtype),
-        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": own } },
         "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
         "fill_value": fill,
         "codecs": codecs,
