@@ -21,17 +21,19 @@ struct Damage {
     bytes: Vec<(i16, u8)>,
     /// How many bytes are cut off or added.
     end: Option<i8>,
+    /// Another name of the first folder with a key.
+    key: Option<String>,
 }
 
 impl<'a> Arbitrary<'a> for Damage {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Damage> {
-        Ok(Damage { kind: u.arbitrary()?, end: u.arbitrary()?, bytes: u.arbitrary()? })
+        Ok(Damage { kind: u.arbitrary()?, end: u.arbitrary()?, bytes: u.arbitrary()?, key: u.arbitrary()? })
     }
 }
 
-/// A good file, or the files of a store.
+/// A good file, or the files of a store or a folder.
 struct Good {
-    name: &'static str,
+    name: String,
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -53,14 +55,21 @@ fuzz_target!(|damage: Damage| {
     GOOD.with_borrow_mut(|good| {
         let (folder, all) = good.get_or_insert_with(|| {
             let folder = tempfile::tempdir().expect("a folder");
-            let all = good_files(folder.path());
+            let mut all = good_files(folder.path());
+            all.extend(files_of_others(folder.path()));
+            for good in &all {
+                let damage = Damage { kind: 0, bytes: vec![], end: None, key: None };
+                // A file of several columns is none itself.
+                assert!(check(folder.path(), good, &damage) <= 1, "{} cannot be read", good.name);
+            }
             (folder, all)
         });
         check(folder.path(), &all[usize::from(damage.kind) % all.len()], &damage);
     });
 });
 
-fn check(folder: &Path, good: &Good, damage: &Damage) {
+/// Damages a file and reads all that it has. Returns how many of its columns, arrays and keys could not be read.
+fn check(folder: &Path, good: &Good, damage: &Damage) -> usize {
     let mut files = good.files.clone();
     for (place, byte) in &damage.bytes {
         // The place decides about the file, too.
@@ -76,28 +85,57 @@ fn check(folder: &Path, good: &Good, damage: &Damage) {
         let len = bytes.len().saturating_add_signed(end.into());
         bytes.resize(len, 0);
     }
-    for (path, bytes) in &files {
-        fs::write(path, bytes).expect("a file");
+    let path = folder.join(&good.name);
+    if path.is_dir() {
+        fs::remove_dir_all(&path).expect("a folder");
     }
-    let path = folder.join(good.name);
-    let mut names = vec![None];
-    if let Ok(Some(table)) = TableFile::open(&path) {
-        names.extend(table.columns.into_iter().map(|column| Some(column.name)));
-    }
-    if let Ok(Some(arrays)) = StoredArray::all(&path) {
-        names.extend(arrays.into_iter().map(|array| Some(array.name)));
-    }
-    for name in names {
-        let file = NamedFile { field: name, nulls: Some("0".into()), timestamps: true, ..NamedFile::from(&*path) };
-        match file.open(ReadMode::Pread) {
-            Ok(input) => read(input.source()),
-            Err(error) => assert!(!error.to_string().is_empty()),
+    let is_name =
+        |name: &&String| !name.contains(['/', '\0']) && name.len() < 200 && !matches!(&***name, "." | ".." | "");
+    if let (Some(name), Some(first)) = (damage.key.as_ref().filter(is_name), key_folder(&path, &files)) {
+        for (path, _) in &mut files {
+            if let Ok(rest) = path.strip_prefix(&first) {
+                *path = first.with_file_name(name).join(rest);
+            }
         }
     }
+    for (path, bytes) in &files {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, bytes).expect("a file");
+    }
+    let whole = NamedFile { nulls: Some("0".into()), timestamps: true, ..NamedFile::from(&*path) };
+    let mut all = vec![whole.clone()];
+    let first = whole.files().first().cloned().unwrap_or(path);
+    if let Ok(Some(table)) = TableFile::open(&first) {
+        all.extend(table.columns.iter().map(|column| whole.with_field(&column.name)));
+    }
+    if let Ok(Some(arrays)) = StoredArray::all(&first) {
+        all.extend(arrays.iter().map(|array| whole.with_field(&array.name)));
+    }
+    if let Ok(keys) = whole.keys() {
+        all.extend(keys.iter().map(|key| whole.with_field(&key.name)));
+    }
+    if good.name.ends_with(".npz") {
+        let member = |name: &str| NamedFile { member: Some(name.into()), ..whole.clone() };
+        all.extend([member("a"), member("b"), member("records").with_field("size")]);
+    }
+    let is_read = |file: &NamedFile| match file.open(ReadMode::Pread) {
+        Ok(input) => read(input.source()),
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
+    };
+    all.iter().filter(|file| !is_read(file)).count()
 }
 
-/// Reads rows at both ends, and what is known of all of them.
-fn read(source: &dyn overshot::Source) {
+/// The folder with a key in which the first file is.
+fn key_folder(path: &Path, files: &[(PathBuf, Vec<u8>)]) -> Option<PathBuf> {
+    let name = files.first()?.0.strip_prefix(path).ok()?.iter().next()?;
+    Some(path.join(name)).filter(|_| name.to_string_lossy().contains('='))
+}
+
+/// Reads rows at both ends, and what is known of all of them. Returns whether there was no error.
+fn read(source: &dyn overshot::Source) -> bool {
     let (rows, size) = (source.rows(), source.dtype().size());
     if let Some(shape) = source.shape() {
         let product = if shape.contains(&0) { 0 } else { shape.iter().fold(1, |n: u128, len| n * u128::from(*len)) };
@@ -117,10 +155,11 @@ fn read(source: &dyn overshot::Source) {
         for (k, piece) in to.chunks_mut(37 * size).enumerate() {
             if let Err(error) = source.read(first + 37 * k as u64, piece) {
                 assert!(!error.to_string().is_empty());
-                return;
+                return false;
             }
         }
     }
+    true
 }
 
 fn good_files(folder: &Path) -> Vec<Good> {
@@ -139,7 +178,7 @@ fn good_files(folder: &Path) -> Vec<Good> {
             sink.write(0, &bytes).expect("rows");
             commit_all(vec![sink]).expect("a name");
         }
-        Good { name, files: files(&path) }
+        Good { name: name.into(), files: files(&path) }
     };
     vec![
         file("a.npy", |path| Npy::create(path), &[Dtype::F64]),
@@ -153,6 +192,20 @@ fn good_files(folder: &Path) -> Vec<Good> {
         file("b.zarr", |path| Zarr::create(path).codec(Codec::Lz4).chunks(&[200]), &[Dtype::I64]),
         file("c.zarr", |path| Zarr::create(path).codec(Codec::None), &[Dtype::Bool, Dtype::U16]),
     ]
+}
+
+/// Files that others write, and no job: what `fuzz/files/generate.py` has written.
+fn files_of_others(folder: &Path) -> Vec<Good> {
+    let from = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/files"));
+    let moved = |(path, bytes): (PathBuf, Vec<u8>)| {
+        let path = path.strip_prefix(from).expect("a path of it").to_owned();
+        (folder.join(path), bytes)
+    };
+    let good =
+        |name: &&str| Good { name: (*name).into(), files: files(&from.join(name)).into_iter().map(moved).collect() };
+    let names =
+        ["lz4.arrow", "zstd.arrow", "nulls.arrow", "encodings.parquet", "v2.zarr", "shards.zarr", "arrays.npz", "keys"];
+    names.iter().map(good).collect()
 }
 
 /// All files at a path, with their bytes.
