@@ -121,9 +121,10 @@ impl Zarr {
     /// the job runs.
     ///
     /// The rows are in chunks ([`NewFile::chunks`]), compressed with Zstandard unless [`NewFile::codec`] says
-    /// otherwise, and in [shards](NewFile::shards) on request. Chunks whose values are all 0 are left out. The memory in which rows wait for others of their chunks
-    /// is in the plan. The folder gets its name when all outputs of the job are complete. It replaces another store if
-    /// all of its outputs are [forced](NewFile::force), and no other folder but an empty one.
+    /// otherwise, and in [shards](NewFile::shards) on request. Chunks whose values are all 0 are left out. The memory
+    /// in which rows wait for others of their chunks is in the plan. The folder gets its name when all outputs of the
+    /// job are complete. It replaces another store if all of its outputs are [forced](NewFile::force), and no other
+    /// folder but an empty one.
     ///
     /// Jobs in parts, runs with a journal, and checksums need files whose rows have known places, such as `.npy`.
     ///
