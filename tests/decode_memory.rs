@@ -1,4 +1,5 @@
-//! Memory that columns of tables take while they are decoded is not more than they say, and not much less.
+//! Memory that columns of tables and arrays of stores take while they are decoded is not more than they say, and not
+//! much less.
 //!
 //! This program counts the bytes that Rust allocates, which is all but what the library of zstd needs.
 #![cfg(all(feature = "arrow", feature = "parquet"))]
@@ -15,6 +16,8 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use overshot::{Arrow, Parquet, Source};
+#[cfg(feature = "zarr")]
+use overshot::{DeviceChoice, Engine, Job, Zarr, io::Codec};
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnWriter;
 use parquet::file::properties::WriterProperties;
@@ -54,12 +57,12 @@ fn values(distinct: u64) -> Vec<f64> {
 }
 
 /// Reads all rows by several threads, each from a place of its own, and leaves some behind in the middle.
-fn read(source: &(impl Source + ?Sized), expected: &[f64]) {
+fn read(source: &(impl Source + ?Sized), expected: &[f64], threads: usize) {
     thread::scope(|scope| {
-        for thread in 0..4 {
+        for thread in 0..threads {
             scope.spawn(move || {
                 let mut rows = [0.0; 10_000];
-                let part = ROWS / 4;
+                let part = ROWS / threads;
                 for first in (thread * part..(thread + 1) * part).step_by(rows.len()) {
                     source.read(first as u64, bytemuck::cast_slice_mut(&mut rows)).unwrap();
                     assert!(rows == expected[first..first + rows.len()], "rows from {first} on");
@@ -75,10 +78,14 @@ fn read(source: &(impl Source + ?Sized), expected: &[f64]) {
 /// Reads all rows, and compares the memory that this takes with what the source says, which is not more than `times` as
 /// much.
 fn check(name: &str, source: &dyn Source, expected: &[f64], times: usize) {
+    check_with(4, name, source, expected, times);
+}
+
+fn check_with(threads: usize, name: &str, source: &dyn Source, expected: &[f64], times: usize) {
     let said = source.decode_memory() as usize;
     let before = ALLOCATED.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    read(source, expected);
+    read(source, expected, threads);
     let most = MOST.load(Ordering::Relaxed) - before;
     println!("{name}: at most {most} bytes, and it says {said}");
     assert!(most <= said, "{name} took {most} bytes, and says that it takes at most {said}");
@@ -144,5 +151,21 @@ fn decoding_takes_no_more_memory_than_the_source_says() {
             let column = Arrow::column(&path, "x").unwrap();
             check(&format!("Arrow, {codec:?}, batches of {batch_rows}"), &column, &values, times);
         }
+    }
+    #[cfg(feature = "zarr")]
+    for (codec, shards) in [(Codec::Zstd(1), false), (Codec::Lz4, false), (Codec::None, false), (Codec::Zstd(1), true)]
+    {
+        // Chunks of 6 MB.
+        let (values, chunk) = (values(1 << 50), ROWS as u64 / 4);
+        let path = dir.path().join(format!("{codec} {shards}.zarr"));
+        let file = Zarr::create(&path).codec(codec).chunks(&[chunk]);
+        let file = if shards { file.shards(&[2 * chunk]) } else { file };
+        let engine = Engine::builder().device(DeviceChoice::Cpu).build().unwrap();
+        engine.run(Job::eval("y = x").unwrap().input("x", &values).output("y", file)).unwrap();
+        drop(engine);
+        let array = Zarr::open(&path).unwrap();
+        // As many as decode at a time in a run.
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(4);
+        check_with(threads, &format!("Zarr, {codec}, shards {shards}"), &array, &values, 4);
     }
 }

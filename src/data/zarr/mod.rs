@@ -385,9 +385,13 @@ fn window(path: &Path, grid: &Grid) -> Result<usize> {
         );
         return Err(Error::file(path, problem, "write it with chunks that are shorter along the first axis"));
     }
-    let cores = available_parallelism().map_or(1, usize::from) as u64;
-    let wanted = (1 + cores.div_ceil(chunks.max(1))).max(SPAN / slab);
+    let wanted = (1 + cores().div_ceil(chunks.max(1))).max(SPAN / slab);
     Ok(wanted.min(all / 4 / slab).min(slabs).max(least) as usize)
+}
+
+/// Returns how many threads decode at a time.
+fn cores() -> u64 {
+    available_parallelism().map_or(1, usize::from) as u64
 }
 
 /// Calls the crate zarrs on a thread of a pool that it may ask for its size. Elsewhere, this would start the threads of
@@ -508,7 +512,11 @@ impl Source for Zarr {
     }
 
     fn decode_memory(&self) -> u64 {
-        self.slabs.memory()
+        // While a chunk is decoded, it is in memory as it is in the store, too, and between two codecs.
+        let codecs = self.slabs.chunks.array.codecs();
+        let steps = codecs.array_to_array_codecs().len() + codecs.bytes_to_bytes_codecs().len();
+        let copies = if steps > 1 || self.slabs.chunks.shards.is_some() { 2 } else { 1 };
+        self.slabs.memory(cores(), copies)
     }
 
     fn version(&self) -> Option<u128> {

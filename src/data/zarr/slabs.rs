@@ -75,9 +75,14 @@ impl<C: Chunks> Slabs<C> {
         Slabs { chunks, grid, size, window, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Returns the most bytes that the slabs in memory take.
-    pub(super) fn memory(&self) -> u64 {
-        self.grid.slab_memory().saturating_mul((self.window as u64).min(self.grid.slabs()))
+    /// Returns the most bytes that the slabs in memory take, and what so many threads need to decode some of their
+    /// chunks: `copies` times the bytes of a chunk each, and some more, because codecs add to what does not compress.
+    pub(super) fn memory(&self, threads: u64, copies: u64) -> u64 {
+        let slabs = (self.window as u64).min(self.grid.slabs());
+        let decoding = slabs.saturating_mul(self.grid.chunks() as u64).min(threads).saturating_mul(copies);
+        let chunk = self.grid.chunk_bytes();
+        let of_decoding = chunk.saturating_add(chunk / 16).saturating_mul(decoding);
+        self.grid.slab_memory().saturating_mul(slabs).saturating_add(of_decoding)
     }
 
     /// Forgets the slabs that no thread reads.
@@ -391,7 +396,7 @@ mod tests {
     fn a_small_window_is_kept_to() {
         for (chunk, threads) in [([10, 7], 4), ([5, 60], 8)] {
             let slabs = numbers([1000, 60], chunk, 2);
-            assert_eq!(slabs.memory(), 2 * slabs.grid.chunks() as u64 * (chunk[0] * chunk[1] * 8 + 96));
+            assert_eq!(slabs.memory(0, 1), 2 * slabs.grid.chunks() as u64 * (chunk[0] * chunk[1] * 8 + 96));
             let next = AtomicUsize::new(0);
             thread::scope(|scope| {
                 for _ in 0..threads {
