@@ -2,17 +2,16 @@
 //! order.
 
 use super::direct::{Direct, is_cached, memory};
-use super::file::{Opened, announce_map};
+use super::file::Opened;
+use super::file_map::FileMap;
 use super::fortran::Fortran;
-use super::memory::map_file;
-use super::signal_list::Entry;
 use super::storage::{Ordered, read_error};
 use super::{Dtype, Memory, ReadMode};
 use crate::error::{Error, Result};
-use memmap2::Mmap;
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Files larger than 1/`LARGE` of the machine's memory do not stay in the page cache. Rows of them that are not
 /// cached are read with direct I/O.
@@ -72,7 +71,7 @@ pub(super) struct FileRows {
     place: Place,
     /// The order in which the rows are stored, unless it is theirs. There is one piece then.
     order: Option<Fortran>,
-    map: Option<(Mmap, Entry)>,
+    map: Option<Arc<FileMap>>,
     direct: Option<Direct>,
     /// Whether all reads bypass the page cache, and not only reads of rows that are not cached.
     is_direct: bool,
@@ -126,14 +125,10 @@ impl FileRows {
         let end = self.place.end(self.rows, self.dtype);
         let Some(file) = self.bytes.storage.file() else { return self };
         // SAFETY: the caller upholds the contract; the file is as long as its rows, as `new` requires.
-        let map = unsafe { map_file(file, end) };
-        if self.rows > 0 && map.is_none() {
+        self.map = unsafe { FileMap::of(&self.path, file, end) };
+        if self.rows > 0 && self.map.is_none() {
             self.notes.push("cannot be memory-mapped here, so it is read with system calls, which is slower");
         }
-        self.map = map.map(|map| {
-            let entry = announce_map(&self.path, &map[..]);
-            (map, entry)
-        });
         self
     }
 
@@ -203,8 +198,8 @@ impl FileRows {
         };
         let is_adjacent = stride == self.dtype.size() as u64;
         match self.map.as_ref().filter(|_| direct.is_none()) {
-            Some((map, _)) => {
-                let bytes = usize::try_from(at).ok().and_then(|at| map.get(at..));
+            Some(map) => {
+                let bytes = usize::try_from(at).ok().and_then(|at| map.bytes.get(at..));
                 let bytes = bytes.ok_or(io::ErrorKind::UnexpectedEof)?;
                 match is_adjacent {
                     true => copy_rows(bytes, 0, self.dtype, dst).ok_or(io::ErrorKind::UnexpectedEof)?,
@@ -229,7 +224,7 @@ impl FileRows {
         let is_plain = !self.place.swapped && is_adjacent;
         let (at, found) = self.place.parts(first, rows).next().filter(|_| is_plain)?;
         let (at, len) = (usize::try_from(at).ok()?, usize::try_from(rows.checked_mul(size)?).ok()?);
-        let bytes = self.map.as_ref()?.0.get(at..at.checked_add(len)?)?;
+        let bytes = self.map.as_ref()?.bytes.get(at..at.checked_add(len)?)?;
         if found == rows { Memory::new(bytes, self.dtype) } else { None }
     }
 

@@ -42,6 +42,7 @@ mod dtype;
 mod encoded_sink;
 mod file;
 mod file_layout;
+mod file_map;
 mod file_rows;
 mod files;
 mod folder_state;

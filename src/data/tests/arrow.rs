@@ -2,6 +2,7 @@
 
 use super::tables::{bits, expected};
 use super::*;
+use crate::data::new_file::open_all;
 use ::arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use ::arrow_ipc::{
     self as ipc, Block, CompressionType, Endianness, FieldArgs, FieldNode, FloatingPoint, FloatingPointArgs, Footer,
@@ -439,4 +440,30 @@ fn files_of_other_machines_and_other_times_are_read() {
     says(read(), &["record batch 0 has no description"]);
     fs::write(&path, [&[0xff; 4][..], &[0; 60]].concat()).unwrap();
     says(read(), &["t.arrow: is a stream of Arrow's, not a file", "pyarrow.ipc.new_file"]);
+}
+
+/// Columns of a file that are read at the same time are in one map, which the next version of the file does not have.
+#[test]
+fn columns_of_a_file_share_its_map() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.arrow");
+    let write = |first: f64| {
+        let sinks: Vec<_> = ["a", "b"].map(|name| Output::from(Arrow::create(&path).force(true)).named(name)).into();
+        let sinks = open_all(sinks.into_iter().map(|output| (output, Dtype::F64, 4, None)).collect()).unwrap();
+        for (k, sink) in sinks.iter().enumerate() {
+            sink.write(0, bytemuck::cast_slice(&[first + k as f64; 4])).unwrap();
+        }
+        commit_all(sinks).unwrap();
+    };
+    // SAFETY: nobody changes the file as long as it is mapped: another one gets its name.
+    let open = |name| unsafe { Arrow::map_column(&path, name) }.unwrap();
+    let values = |column: &Arrow| bytemuck::pod_collect_to_vec::<u8, f64>(column.memory().unwrap().bytes());
+    let place = |column: &Arrow| column.memory().unwrap().bytes().as_ptr();
+    write(1.0);
+    let (a, again, b) = (open("a"), open("a"), open("b"));
+    assert_eq!(place(&a), place(&again), "one map");
+    assert_eq!((values(&a), values(&b)), (vec![1.0; 4], vec![2.0; 4]));
+    write(7.0);
+    let newer = open("a");
+    assert_eq!((values(&newer), values(&a)), (vec![7.0; 4], vec![1.0; 4]));
 }
