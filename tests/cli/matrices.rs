@@ -211,7 +211,7 @@ fn tables(device: &str) -> Outcome {
     place.folder.npy("filled.npy", &filled);
 
     let fit = ["linear", "x=x.npy", "t=t.parquet", "weights=w.npy"];
-    place.run(&[&fit[..], &["--nulls", "-5"]].concat()).is_error(1, &["type timestamp(micros)", "--timestamps"]);
+    place.run(&[&fit[..], &["--nulls", "-5"]].concat()).is_error(1, &["t.parquet: has no column of numbers"]);
     place.run(&[&fit[..], &["--timestamps"]].concat()).is_error(1, &["'time' has 86 nulls", "--nulls"]);
     place.json(&[&fit[..], &["--timestamps", "--nulls", "-5"]].concat());
     place.json(&["linear", "x=x.npy", "t=filled.npy", "weights=filled-weights.npy"]);

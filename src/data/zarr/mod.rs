@@ -512,10 +512,15 @@ impl Source for Zarr {
     }
 
     fn decode_memory(&self) -> u64 {
-        // While a chunk is decoded, it is in memory as it is in the store, too, and between two codecs.
+        // While a chunk is decoded, it is in memory as it is in the store, too, and between two codecs. The crate zarrs
+        // copies what it has read and decoded of a shard.
         let codecs = self.slabs.chunks.array.codecs();
         let steps = codecs.array_to_array_codecs().len() + codecs.bytes_to_bytes_codecs().len();
-        let copies = if steps > 1 || self.slabs.chunks.shards.is_some() { 2 } else { 1 };
+        let copies = match (&self.slabs.chunks.shards, steps) {
+            (Some(_), _) => 4,
+            (None, 0 | 1) => 1,
+            (None, _) => 2,
+        };
         self.slabs.memory(cores(), copies)
     }
 
