@@ -209,17 +209,22 @@ pub fn new_file(args: &JobArgs, file: &NamedFile) -> Result<NewFile> {
 /// Options about encoding need an output that is encoded.
 fn check_encoding(args: &JobArgs, outputs: &[&NamedFile]) -> Result {
     let given = [
-        ("--codec", "Parquet and Zarr outputs: name one, such as y=y.parquet", args.codec.is_some()),
-        ("--chunks", "Parquet and Zarr outputs: name one, such as y=y.parquet", args.chunks.is_some()),
-        ("--shards", "Zarr outputs: name one, such as y=y.zarr", args.shards.is_some()),
-        ("--dimensions", "Zarr outputs: name one, such as y=y.zarr", args.dimensions.is_some()),
+        ("--codec", args.codec.is_some()),
+        ("--chunks", args.chunks.is_some()),
+        ("--shards", args.shards.is_some()),
+        ("--dimensions", args.dimensions.is_some()),
     ];
-    let Some((option, what, _)) = given.iter().find(|(_, _, is_given)| *is_given) else { return Ok(()) };
+    let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
     let is_encoded = |file: &&NamedFile| file.create().is_ok_and(|new| new.is_encoded());
     if outputs.iter().any(is_encoded) {
         return Ok(());
     }
-    Err(Failure::Usage(format!("{option} is for {what}, or leave it out")))
+    Err(Failure::Usage(match *option {
+        "--codec" | "--chunks" => {
+            format!("{option} is for Parquet and Zarr outputs: name one, such as y=y.parquet, or leave it out")
+        }
+        _ => format!("{option} is for Zarr outputs: name one, such as y=y.zarr, or leave it out"),
+    }))
 }
 
 /// The names of a job.
