@@ -8,7 +8,13 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 # Rows or pixels that take a few seconds.
-SIZES = {"principal_components": 100_000, "ridge_regression": 40_000, "k_means": 120, "nearest_neighbours": 100_000}
+SIZES = {
+    "k_means": 120,
+    "nearest_neighbours": 100_000,
+    "numpy_files": 300_000,
+    "principal_components": 100_000,
+    "ridge_regression": 40_000,
+}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
