@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Files that are not in the page cache: Overshot's direct reads beside bare ones of the same file, in turn.
+"""Direct reads, past the page cache: Overshot's beside bare ones of the same file, in turn.
 
-    benches/cold.py [--size 2GiB] [--folder .] [--runs 5] [--device cpu]    # the command is OVERSHOT_BIN, or `overshot`
+    benches/cold.py [--size 1GiB] [--folder .] [--runs 5] [--device cpu]    # the command is OVERSHOT_BIN, or `overshot`
 
 The bare reads are those of threads that read one request after the other, each thread its own part of the file. Their
 sizes and numbers are varied; a disk with a deep queue wants many. Prints a line of JSON for each, the median of the
@@ -30,12 +30,16 @@ def bare(path, size, request, threads):
     """Returns the GB/s of bare direct reads of the whole file."""
     file = os.open(path, os.O_RDONLY | os.O_DIRECT)
     part = size // threads
+    problems = []
 
     def read(number):
-        buffer = mmap.mmap(-1, request)
-        for at in range(number * part, (number + 1) * part, request):
-            if os.preadv(file, [buffer], at) != request:
-                sys.exit("a short read")
+        try:
+            buffer = mmap.mmap(-1, request)
+            for at in range(number * part, (number + 1) * part, request):
+                if os.preadv(file, [buffer], at) != request:
+                    problems.append(f"a short read at {at}")
+        except OSError as error:
+            problems.append(str(error))
 
     readers = [threading.Thread(target=read, args=[number]) for number in range(threads)]
     begin = time.perf_counter()
@@ -45,6 +49,8 @@ def bare(path, size, request, threads):
         reader.join()
     seconds = time.perf_counter() - begin
     os.close(file)
+    if problems:
+        sys.exit(f"bare reads failed: {problems[0]}")
     return size / seconds / 1e9
 
 
@@ -59,7 +65,7 @@ def overshot(tool, path, size, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="2GiB")
+    parser.add_argument("--size", default="1GiB")
     parser.add_argument("--folder", default=".")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", default="cpu")
@@ -73,14 +79,16 @@ def main():
         with open(path, "wb") as file:
             # A disk may not store zeros.
             ones = np.ones(1 << 21).tobytes()
-            for _ in range(0, size, len(ones)):
-                file.write(ones[: min(len(ones), size)])
+            for at in range(0, size, len(ones)):
+                file.write(ones[: size - at])
             file.flush()
             os.fsync(file.fileno())
         for _ in range(arguments.runs):
             for kind in kinds:
                 rates[kind].append(bare(path, size, *kind))
-                rates["overshot"].append(overshot(tool, path, size, arguments.device))
+                # Beside each number of threads once.
+                if kind[0] == REQUESTS[1]:
+                    rates["overshot"].append(overshot(tool, path, size, arguments.device))
     medians = {kind: statistics.median(of_kind) for kind, of_kind in rates.items()}
     for request, threads in kinds:
         line = {"bare": {"request_kib": request >> 10, "threads": threads}}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How soon `auto` follows a change of the machine: another program takes half of the cores in the middle of a job.
+"""How soon `auto` follows a change of the machine: another program begins in the middle of a job. It keeps half as many
+threads busy as there are cores, which take half of them or share them with the job.
 
     benches/follow.py [--size 24GiB] [--folder /dev/shm] [--runs 3]     # the command is OVERSHOT_BIN, or `overshot`
 
-The rate of the job from 100 ms after the change to its end, from its timeline, is compared with the rates of the same
-job on each device while the other program runs all the time, without the first 5 % of their rows. The input is a file
-of zeros in memory, which both inputs read. Prints JSON, and exits with 1 if a result is wrong.
+The rate of the job from 100 ms after the change on, from its timeline, is compared with the rates of the same job on
+each device while the other program runs all the time. The first 5 % and the last 3 % of a job do not count. The input
+is a file of zeros in a folder in memory, which both inputs read. Prints JSON; exits with 1 if a result is wrong.
 """
 
 import argparse
@@ -63,8 +64,8 @@ class Bench:
         self.rows = size // 8
         with open(self.folder / "x.f64", "wb") as file:
             zeros = bytes(1 << 24)
-            for _ in range(0, size, len(zeros)):
-                file.write(zeros)
+            for at in range(0, size, len(zeros)):
+                file.write(zeros[: size - at])
         self.is_running = multiprocessing.Event()
         count = max(1, len(os.sched_getaffinity(0)) // 2)
         self.others = [multiprocessing.Process(target=spin, args=[self.is_running], daemon=True) for _ in range(count)]
@@ -82,12 +83,16 @@ class Bench:
             time.sleep(change_after)
             self.is_running.set()
         changed = time.perf_counter() - begin
-        report = json.loads(job.communicate()[0])
+        output = job.communicate()[0]
+        if job.returncode != 0:
+            sys.exit(f"a run on {device} failed")
+        report = json.loads(output)
         # sin(0) * exp(0) + sqrt(0) + cos(0) is 1.
-        if job.returncode != 0 or report["results"][0]["value"] != self.rows:
+        if report["results"][0]["value"] != self.rows:
             sys.exit(f"a wrong result on {device}")
         chunks = finished(trace)
         trace.unlink()
+        # The few milliseconds in which the process starts come on top of those after which the rate counts.
         return report, chunks, changed - sum(report["setup"].values())
 
     def follow(self):

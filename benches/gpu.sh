@@ -107,7 +107,7 @@ if part small; then
     try "$bin/latency" --device cpu,cuda,auto --runs 1000 | tee "$out/latency.jsonl"
 fi
 if part follow; then
-    # Another program takes half of the cores in the middle of a job.
+    # Another program begins in the middle of a job, which plans by the limits of this machine.
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-follow.json"
     try python3 benches/follow.py | tee "$out/follow.json"
 fi

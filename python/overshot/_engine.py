@@ -172,7 +172,11 @@ class Engine:
         return _engine, self._settings
 
     def _open(
-        self, columns: list[tuple[str, Any]], rows: int | None, job: object = None, multiplies: bool = False
+        self,
+        columns: list[tuple[str, Any]],
+        rows: int | None,
+        job: _core.Expression | _core.Call | None = None,
+        multiplies: bool = False,
     ) -> _core.Engine:
         """Returns the engine of the core for a job, after loading the libraries that the job may need."""
         if self._core is None:

@@ -12,21 +12,20 @@ import importlib.util
 import os
 
 
-def _nvrtc_of() -> str | None:
+@functools.lru_cache
+def nvrtc() -> str | None:
     """Loads NVRTC, the compiler of kernels, from the wheel that `pip install overshot[cuda13]` brings, and returns its
     path, or `None` without one."""
     return _load("libnvrtc.so.1[3-9]")
 
 
-def _cublas_of() -> str | None:
+@functools.lru_cache
+def cublas() -> str | None:
     """Loads cuBLAS, which multiplies matrices, from the wheel `nvidia-cublas`, and returns its path, or `None` without
     one."""
     # cuBLAS needs this one, which its own search path may not name.
     return _load("libcublas.so.1[3-9]") if _load("libcublasLt.so.1[3-9]") else None
 
-
-nvrtc = functools.lru_cache(_nvrtc_of)
-cublas = functools.lru_cache(_cublas_of)
 
 
 def _load(name: str) -> str | None:

@@ -1,6 +1,5 @@
 """Runs beside others: signals, threads, processes, progress, logging."""
 
-import functools
 import importlib.util
 import logging
 import multiprocessing
@@ -225,20 +224,23 @@ def test_cublas_is_loaded_from_its_wheel_for_products(tmp_path, monkeypatch):
     loaded = []
     monkeypatch.setattr("ctypes.CDLL", loaded.append)
     for library in ("nvrtc", "cublas"):
-        fresh = functools.lru_cache(getattr(ov._libraries, f"_{library}_of"))
-        monkeypatch.setattr(ov._libraries, library, fresh)
-    x = np.ones((1 << 20, 4))
+        monkeypatch.setattr(ov._libraries, library, getattr(ov._libraries, library).__wrapped__)
+    x = [("x", np.ones((1 << 20, 4)))]
     for device, text, products in (
         ("cpu", "x.T @ x", False), ("auto", "sum(x)", False), ("auto", "x.T @ x", True), ("auto", None, True),
     ):
         loaded.clear()
-        for library in (ov._libraries.nvrtc, ov._libraries.cublas):
-            library.cache_clear()
+        # No run, because the core looks for its libraries once in a process.
         with ov.Engine(device=device) as engine:
-            if text is None:
-                ov.matrices.gram(x, engine=engine)
-            else:
-                engine.evaluate(text)
-        names = [os.path.basename(path) for path in loaded if str(tmp_path) in str(path)]
+            engine._open(x, None, text and ov.Expression(text), multiplies=text is None)
+        names = [os.path.basename(path) for path in loaded]
         wanted = ["libcublasLt.so.13", "libcublas.so.13"] if products else []
         assert names == (["libnvrtc.so.13"] if device != "cpu" else []) + wanted
+
+
+def test_algorithms_ask_for_cublas(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ov.Engine, "_open", lambda engine, *_, multiplies=False: asked.append(multiplies))
+    with ov.Engine(device="cpu") as engine, pytest.raises(TypeError):
+        ov.matrices.gram(np.ones((10, 2)), engine=engine)
+    assert asked == [True]

@@ -210,11 +210,11 @@ impl<'r> CpuWorker<'r> {
         let uniform = Uniform { resident: &self.resident, values, total_rows: columns.total_rows };
         let WorkerOutcome { rows: before, in_cache, .. } = self.meter.outcome;
         let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.kernel.is_repeatable();
-        // A kernel that stores past the cache itself gets all rows at once: a call waits for its stores, writes a
-        // counter of references that all workers share, and takes half as long as a tile of `c = a * b` in the cache.
+        // A kernel that stores past the cache itself gets all rows at once. Each call costs half as long as a tile of
+        // `c = a * b` in the cache: it waits for its stores, and changes a count of references that all workers share.
         let is_in_pieces = inputs.iter().any(|given| matches!(given, Given::Pieces(_)));
-        let is_divided = host.stores_past_cache && columns.batch_rows == 0 && of_chunk.is_empty() && !is_in_pieces;
-        let step = if is_divided && !measures { rows } else { step };
+        let at_once = host.stores_past_cache && columns.batch_rows == 0 && of_chunk.is_empty() && !is_in_pieces;
+        let step = if at_once && !measures { rows } else { step };
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let tile_bytes = |size: usize| tile * size..(tile + len) * size;

@@ -21,9 +21,9 @@
 //! # Windows
 //!
 //! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. After
-//! other limits are set, a window begins when every worker has finished a chunk: chunks that were begun with the limits
-//! before do not count. Chunks in flight on a device may still come back in the first window, so a try that seems
-//! better is measured in a second one.
+//! other limits are set, a window begins when as many chunks are finished as there were workers, or after the time of a
+//! window: most chunks that were begun with the limits before do not count. Some may still come back in the first
+//! window, so a try that seems better is measured in a second one.
 //!
 //! # Warming up
 //!
@@ -47,6 +47,10 @@ const ROUND: u64 = 2;
 /// one, later runs need not compare.
 const WORTHWHILE: f64 = 0.98;
 const HARDLY: f64 = 0.92;
+/// Chunks for each core that all cores would compute, after which a round of phase 2 may end early.
+const PATIENCE: u64 = 8;
+/// A device that adds this fraction of the best rate, or less, is seldom tried again.
+const NEGLIGIBLE: f64 = 0.02;
 /// The least seconds of a window: chunks come back in bunches, so that shorter ones vary by a third.
 const LEAST_SPAN: f64 = 8e-3;
 /// Chunks of a window, per active worker.
@@ -106,6 +110,8 @@ pub(super) struct Policy {
     /// The number of staging workers.
     stagers: usize,
     limits: Limits,
+    /// The limits before, until the chunks that were begun with them are finished.
+    before: Option<Limits>,
     tallies: [Tally; 2],
     /// The rows of filled slots, and the seconds that filling them took.
     filled: Tally,
@@ -123,8 +129,6 @@ pub(super) struct Policy {
     span: f64,
     /// Whether a window of this run has ended.
     is_warm: bool,
-    /// Whether the chunks that were begun with the limits before are finished.
-    is_settled: bool,
     /// What is tried next, as an index of [`TRIES`].
     next: usize,
     /// Tries that were not better, since one was.
@@ -140,7 +144,7 @@ enum Phase {
     Settle { rounds: u32, begin: f64, before: [Tally; 2], alone: f64 },
     /// Keeps the best limits for so many windows. `changed` counts windows in a row with another rate.
     Keep { left: u32, changed: u32 },
-    /// Tries other limits. `again` tells that they seemed better.
+    /// Tries other limits: a second time if they seemed better.
     Try { again: bool },
 }
 
@@ -212,6 +216,7 @@ impl Policy {
             cores,
             stagers,
             limits,
+            before: None,
             tallies: [Tally::default(); 2],
             filled: Tally::default(),
             window: Default::default(),
@@ -222,7 +227,6 @@ impl Policy {
             rate: 0.0,
             span: 0.0,
             is_warm: known.is_none(),
-            is_settled: true,
             next: 0,
             failed,
         }
@@ -321,6 +325,12 @@ impl Policy {
     fn settle(&mut self, rounds: u32, (begin, before): (f64, &[Tally; 2]), alone: f64, now: f64) {
         let staged = self.tallies[STAGED].chunks - before[STAGED].chunks;
         if staged < (ROUND * self.stagers as u64).max(LEAST_STAGED) || now <= begin {
+            // A weak device would keep the cores that stage for long.
+            let computed = &self.tallies[COMPUTED];
+            let patience = (PATIENCE * self.cores as u64) as f64 * computed.rows / computed.chunks.max(1) as f64;
+            if alone * (now - begin) > patience && self.rate_since(begin, before, now) < HOPELESS * alone {
+                self.keep_all_computing(true, now);
+            }
             return;
         }
         if rounds + 1 == ROUNDS {
@@ -360,9 +370,9 @@ impl Policy {
         let chunks = [0, 1].map(|side| self.tallies[side].chunks - before[side].chunks);
         let Limits { compute, stage, .. } = self.limits;
         let (all, staged) = (chunks[0] + chunks[1], chunks[1]);
-        if !self.is_settled {
-            let workers = compute.max(self.best.compute) + stage.max(self.best.stage);
-            if all >= (workers as u64).max(LEAST_STAGED) {
+        if let Some(before) = self.before {
+            let workers = compute.max(before.compute) + stage.max(before.stage);
+            if all >= (workers as u64).max(LEAST_STAGED) || seconds >= self.span.max(LEAST_SPAN) {
                 self.set(self.limits, now);
             }
             return;
@@ -421,8 +431,11 @@ impl Policy {
                 self.try_next(now);
             }
             Phase::Try { .. } if rate <= BETTER * self.rate => {
+                let (begin, before) = self.window;
+                let staged = (self.tallies[STAGED].rows - before[STAGED].rows) / (now - begin);
+                let is_idle = self.limits.stage == self.stagers && staged < NEGLIGIBLE * self.rate;
                 self.next += 1;
-                self.failed = self.failed.saturating_add(1);
+                self.failed = if is_idle { TRIES.len() as u32 } else { self.failed.saturating_add(1) };
                 self.keep(now);
             }
             Phase::Try { again } if !*again => {
@@ -479,7 +492,7 @@ impl Policy {
     /// Sets the limits of the next window.
     fn set(&mut self, limits: Limits, now: f64) {
         self.window = (now, self.tallies);
-        self.is_settled = self.limits == limits;
+        self.before = Some(self.limits).filter(|before| *before != limits);
         self.limits = limits;
     }
 }
