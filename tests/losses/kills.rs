@@ -129,8 +129,8 @@ fn killed(job: &LostJob, kills: u64, seed: u64) -> Result<(), Failed> {
         job.name,
         calls.changes.len()
     );
-    if kills > 30 && (first == 0 || naming == 0 || ends == 0) {
-        return Err("not every stage was met".into());
+    if kills > 30 && first == 0 {
+        return Err("no kill came before the first entry".into());
     }
     Ok(())
 }
