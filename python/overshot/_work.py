@@ -172,6 +172,6 @@ def _path(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _core.NewFile(os.path.abspath(value))
     if isinstance(value, _core.NewFile):
-        path, *others = value.__getnewargs__()
-        return _core.NewFile(os.path.abspath(path), *others)
+        path, dtype, force, fsync, codec, chunks, shards, dimensions = value.__getnewargs__()
+        return _core.NewFile(os.path.abspath(path), dtype, force, fsync, codec, chunks, shards, dimensions)
     raise TypeError(f"{name}: workers write files: pass a path that all of them see, not a {type(value).__name__}")
