@@ -179,7 +179,7 @@ impl Shape {
         let most = (2 * chunks + devices.len() + 2 * workers + 3) as u64;
         self.grains
             .iter()
-            .map(|(grain, all)| grain.saturating_mul(most).min(all.saturating_mul(6)))
+            .map(|(grain, all)| grain.saturating_mul(most).min(all.max(grain).saturating_mul(6)))
             .fold(0, u64::saturating_add)
     }
 }

@@ -84,18 +84,24 @@ pub(crate) fn watched<R: Send>(
     })
 }
 
+/// When signals were handled last.
+struct Handled {
+    last: Instant,
+    /// Whether the run is over for the handlers: one has raised this, or its thread is none on which Python calls them.
+    ended: Option<Option<PyErr>>,
+}
+
 /// Handles signals on the thread that called a run, between the chunks that it computes.
 pub(crate) struct Signals {
     thread: ThreadId,
     token: CancelToken,
-    /// When signals were handled last, and what a handler has raised.
-    handled: Mutex<(Instant, Option<PyErr>)>,
+    handled: Mutex<Handled>,
 }
 
 impl Signals {
     /// Of a run on this thread, which the token cancels.
     pub(crate) fn new(token: &CancelToken) -> Signals {
-        let handled = Mutex::new((Instant::now(), None));
+        let handled = Mutex::new(Handled { last: Instant::now(), ended: None });
         Signals { thread: thread::current().id(), token: token.clone(), handled }
     }
 
@@ -105,9 +111,14 @@ impl Signals {
             return;
         }
         let mut handled = self.handled.lock().unwrap_or_else(PoisonError::into_inner);
-        if handled.1.is_none() && handled.0.elapsed() >= INTERVAL {
-            *handled = (Instant::now(), Python::attach(|py| py.check_signals()).err());
-            if handled.1.is_some() {
+        if handled.ended.is_none() && handled.last.elapsed() >= INTERVAL {
+            // Another thread would wait for the interpreter's lock for nothing, so it does so once at most.
+            handled.ended = Python::attach(|py| match py.check_signals() {
+                Ok(()) => (!is_main_thread(py)).then_some(None),
+                Err(error) => Some(Some(error)),
+            });
+            handled.last = Instant::now();
+            if let Some(Some(_)) = handled.ended {
                 self.token.cancel();
             }
         }
@@ -115,8 +126,15 @@ impl Signals {
 
     /// Returns what a handler has raised as an error.
     pub(crate) fn raised(self) -> PyResult<()> {
-        self.handled.into_inner().unwrap_or_else(PoisonError::into_inner).1.map_or(Ok(()), Err)
+        self.handled.into_inner().unwrap_or_else(PoisonError::into_inner).ended.flatten().map_or(Ok(()), Err)
     }
+}
+
+/// Returns whether Python calls signal handlers on this thread.
+fn is_main_thread(py: Python<'_>) -> bool {
+    let threading = py.import("threading");
+    let threads = threading.and_then(|module| Ok((module.getattr("main_thread")?, module.getattr("current_thread")?)));
+    threads.and_then(|(main, current)| Ok(main.call0()?.is(&current.call0()?))).unwrap_or(true)
 }
 
 /// Calls `call`, which may wait for a server, on another thread without the interpreter's lock. If a signal handler

@@ -54,21 +54,25 @@ def test_ctrl_c_ends_a_run_and_leaves_no_file(tmp_path):
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_run_of_small_arrays_that_are_broadcast(device):
     def interrupt():
+        begins.wait()
         while not ended.is_set():
-            if len(os.listdir("/proc/self/task")) > threads:
+            if set(os.listdir("/proc/self/task")) - threads:
                 return os.kill(os.getpid(), signal.SIGINT)
 
     x, y, out = np.ones((1 << 13, 1)), np.ones(1 << 10), np.full((1 << 13, 1 << 10), np.nan)
     text = "sin(" * 150 + "x * y" + ")" * 150
     ended, thread = threading.Event(), threading.Thread(target=interrupt)
-    threads = 1 + len(os.listdir("/proc/self/task"))
+    begins, threads = threading.Event(), set()
     thread.start()
     try:
         with ov.Engine(device=device, workers=2) as engine, pytest.raises(KeyboardInterrupt):
-            # It starts the second worker of the CPU, or the thread that runs the emulated device.
+            # The run starts the second worker of the CPU, or the thread that runs the emulated device.
+            threads |= set(os.listdir("/proc/self/task"))
+            begins.set()
             engine.evaluate(text, x=x, y=y, out=out)
     finally:
         ended.set()
+        begins.set()
         thread.join()
     assert np.isnan(out).any(), "the run went on to its end"
 

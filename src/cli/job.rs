@@ -197,6 +197,9 @@ pub fn new_file(args: &JobArgs, file: &NamedFile) -> Result<NewFile> {
     if let Some(chunks) = &args.chunks {
         new = new.chunks(chunks);
     }
+    if !new.is_array() {
+        return Ok(new);
+    }
     if let Some(shards) = &args.shards {
         new = new.shards(shards);
     }
@@ -214,17 +217,18 @@ fn check_encoding(args: &JobArgs, outputs: &[&NamedFile]) -> Result {
         ("--shards", args.shards.is_some()),
         ("--dimensions", args.dimensions.is_some()),
     ];
-    let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
-    let is_encoded = |file: &&NamedFile| file.create().is_ok_and(|new| new.is_encoded());
-    if outputs.iter().any(is_encoded) {
-        return Ok(());
-    }
-    Err(Failure::Usage(match *option {
-        "--codec" | "--chunks" => {
-            format!("{option} is for Parquet and Zarr outputs: name one, such as y=y.parquet, or leave it out")
+    let have = |is_such: fn(&NewFile) -> bool| outputs.iter().any(|file| file.create().is_ok_and(|new| is_such(&new)));
+    let [encoded, array] = [have(NewFile::is_encoded), have(NewFile::is_array)];
+    for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+        let (is_right, what, such) = match option {
+            "--codec" | "--chunks" => (encoded, "Parquet and Zarr outputs", "y=y.parquet"),
+            _ => (array, "Zarr outputs", "y=y.zarr"),
+        };
+        if !is_right {
+            return Err(Failure::Usage(format!("{option} is for {what}: name one, such as {such}, or leave it out")));
         }
-        _ => format!("{option} is for Zarr outputs: name one, such as y=y.zarr, or leave it out"),
-    }))
+    }
+    Ok(())
 }
 
 /// The names of a job.

@@ -7,24 +7,34 @@ use super::file::{announce_map, version_of};
 use super::memory::map_file;
 use super::signal_list::Entry;
 use memmap2::Mmap;
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::process;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// The bytes of a file.
 #[derive(Debug)]
 pub(super) struct FileMap {
     pub bytes: Mmap,
-    /// Whose file it is, should a page of it be lost.
+    /// Names the file if a page of it is lost.
     _entry: Entry,
 }
 
-/// A file: its path as it was given, its device and its number there, and its version.
-type Key = (PathBuf, u64, u64, Option<u128>);
+/// A file: its device, its number there, and its version.
+type Key = (u64, u64, Option<u128>);
 
-/// The maps that exist.
-static MAPS: Mutex<Vec<(Key, Weak<FileMap>)>> = Mutex::new(Vec::new());
+/// The maps that exist, by file and by its path as it was given.
+#[derive(Default)]
+struct Maps {
+    by_file: HashMap<Key, Vec<(PathBuf, Weak<FileMap>)>>,
+    /// With so many files, those without a map are forgotten.
+    most: usize,
+}
+
+/// The maps, and the process that they are of. One that was forked shares none: nobody may be left who unlocks them.
+static MAPS: LazyLock<(u32, Mutex<Maps>)> = LazyLock::new(|| (process::id(), Mutex::default()));
 
 impl FileMap {
     /// Returns a map of a file that has the bytes before `end`; `None` if there are none, or the system cannot map it.
@@ -39,16 +49,23 @@ impl FileMap {
             let entry = announce_map(path, &bytes[..]);
             Some(Arc::new(FileMap { bytes, _entry: entry }))
         };
-        // In a process that was forked meanwhile, nobody may unlock it.
-        let Ok(mut maps) = MAPS.try_lock() else { return new() };
-        maps.retain(|(_, map)| map.strong_count() > 0);
-        let key = (path.to_owned(), metadata.dev(), metadata.ino(), version_of(file));
-        let mut known = maps.iter().filter(|(own, _)| *own == key).filter_map(|(_, map)| map.upgrade());
+        let (process, maps) = &*MAPS;
+        if *process != process::id() {
+            return new();
+        }
+        let mut maps = maps.lock().unwrap_or_else(PoisonError::into_inner);
+        if maps.by_file.len() >= maps.most {
+            maps.by_file.retain(|_, of_file| of_file.iter().any(|(_, map)| map.strong_count() > 0));
+            maps.most = 2 * maps.by_file.len() + 64;
+        }
+        let of_file = maps.by_file.entry((metadata.dev(), metadata.ino(), version_of(file))).or_default();
+        of_file.retain(|(_, map)| map.strong_count() > 0);
+        let mut known = of_file.iter().filter(|(own, _)| own == path).filter_map(|(_, map)| map.upgrade());
         if let Some(map) = known.find(|map| map.bytes.len() as u64 >= end) {
             return Some(map);
         }
         let map = new()?;
-        maps.push((key, Arc::downgrade(&map)));
+        of_file.push((path.to_owned(), Arc::downgrade(&map)));
         Some(map)
     }
 }

@@ -124,6 +124,12 @@ impl NewFile {
         if self.fsync { require_sync(&self.path, &target) } else { Ok(()) }
     }
 
+    /// Returns whether it is an array in chunks, which may have shards and names of dimensions.
+    #[doc(hidden)]
+    pub fn is_array(&self) -> bool {
+        self.format.is_array()
+    }
+
     /// Returns whether values are encoded, as a codec and chunks say.
     #[doc(hidden)]
     pub fn is_encoded(&self) -> bool {
@@ -319,7 +325,9 @@ impl Target for NewFile {
                 "needs memory for {bytes} bytes of rows that are encoded as a whole, which is more than a quarter of \
                  the machine's memory of {all} bytes"
             );
-            return Err(Error::file(&self.path, problem, "choose smaller chunks"));
+            let smaller =
+                if self.encoding.shards.is_some() { "choose smaller shards" } else { "choose smaller chunks" };
+            return Err(Error::file(&self.path, problem, smaller));
         }
         Ok(bytes)
     }

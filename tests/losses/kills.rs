@@ -31,7 +31,7 @@ pub fn trials() -> Vec<Trial> {
         Trial::test(name.clone(), move || watchdog::watched(&name, || killed(job, kills, number)))
     });
     let name = "rows that are done again";
-    killed.chain([Trial::test(name, move || watchdog::watched(name, || done_again(count / 3)))]).collect()
+    killed.chain([Trial::test(name, move || watchdog::watched(name, || done_again(count.div_ceil(3))))]).collect()
 }
 
 /// The devices that a job runs and continues on.

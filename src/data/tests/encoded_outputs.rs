@@ -291,7 +291,7 @@ fn what_cannot_be_encoded_is_refused() {
     says(open(zarr().dimensions(["x"]), Dtype::U8, 6, Some(&[2, 3])), &["y.zarr: has the shape [2, 3]", "called x do"]);
     says(open(zarr().dimensions(["x", "x"]), Dtype::U8, 6, Some(&[2, 3])), &["y.zarr: cannot have two dimensions"]);
     let large = zarr().chunks(&[1]).shards(&[u64::MAX >> 20]);
-    says(open(large, Dtype::F64, u64::MAX >> 20, None), &["y.zarr: needs memory for", "smaller chunks"]);
+    says(open(large, Dtype::F64, u64::MAX >> 20, None), &["y.zarr: needs memory for", "smaller shards"]);
     let many = u64::MAX >> 20;
     says(open(parquet().chunks(&[many]), Dtype::F64, many, None), &["y.parquet: needs memory for", "smaller chunks"]);
     says(open(zarr().chunks(&[many]), Dtype::F64, many, None), &["y.zarr: needs memory for", "smaller chunks"]);

@@ -389,7 +389,7 @@ fn window(path: &Path, grid: &Grid) -> Result<usize> {
     Ok(wanted.min(all / 4 / slab).min(slabs).max(least) as usize)
 }
 
-/// Returns how many threads decode at a time.
+/// Returns how many threads decode at a time, unless a job has more workers.
 fn cores() -> u64 {
     available_parallelism().map_or(1, usize::from) as u64
 }
@@ -516,10 +516,10 @@ impl Source for Zarr {
         // copies what it has read and decoded of a shard.
         let codecs = self.slabs.chunks.array.codecs();
         let steps = codecs.array_to_array_codecs().len() + codecs.bytes_to_bytes_codecs().len();
-        let copies = match (&self.slabs.chunks.shards, steps) {
-            (Some(_), _) => 4,
-            (None, 0 | 1) => 1,
-            (None, _) => 2,
+        let copies = match steps {
+            _ if self.slabs.chunks.array.is_sharded() => 4,
+            0 | 1 => 1,
+            _ => 2,
         };
         self.slabs.memory(cores(), copies)
     }

@@ -69,12 +69,22 @@ pub(in crate::data) fn grain_bytes(path: &Path, encoding: &Encoding, dtype: Dtyp
         return Err(Error::file(path, problem, "give a name for each axis"));
     }
     let chunk = chunk_shape(encoding, dtype, shape);
-    let grid = |chunk: &[u64]| Grid::new(shape, chunk, dtype.size());
     let of_blosc = |grid: &Grid| encoding.codec != Some(Codec::Lz4) || grid.chunk_bytes() <= MOST_OF_BLOSC;
-    if !grid(&chunk).is_some_and(|grid| of_blosc(&grid)) || grid(&file_shape(encoding, dtype, shape)).is_none() {
+    if !Grid::new(shape, &chunk, dtype.size()).is_some_and(|grid| of_blosc(&grid)) {
         return Err(Error::file(path, format!("cannot have chunks of the shape {chunk:?}"), "choose smaller ones"));
     }
-    Ok(grain(encoding, dtype, shape).saturating_mul(dtype.size() as u64))
+    let grid = file_grid(path, encoding, dtype, shape)?;
+    let bytes = grain(encoding, dtype, shape).saturating_mul(dtype.size() as u64);
+    // Shards have whole chunks, of which those at the end of an axis reach behind the array.
+    Ok(if encoding.shards.is_some() { bytes.max(grid.slab_memory()) } else { bytes })
+}
+
+/// Returns the pieces of an array that have a file each.
+fn file_grid(path: &Path, encoding: &Encoding, dtype: Dtype, shape: &[u64]) -> Result<Grid> {
+    let own = file_shape(encoding, dtype, shape);
+    let what = if encoding.shards.is_some() { "shards" } else { "chunks" };
+    let wrong = || Error::file(path, format!("cannot have {what} of the shape {own:?}"), "choose smaller ones");
+    Grid::new(shape, &own, dtype.size()).ok_or_else(wrong)
 }
 
 /// Returns the elements of the files that begin at the same index along the first axis.
@@ -149,10 +159,7 @@ impl NewStore {
 impl NewArray {
     fn new(path: &Path, name: Option<String>, shape: Vec<u64>, dtype: Dtype, encoding: &Encoding) -> Result<NewArray> {
         let own = file_shape(encoding, dtype, &shape);
-        let grid = Grid::new(&shape, &own, dtype.size());
-        let grid = grid.ok_or_else(|| {
-            Error::file(path, format!("cannot have chunks of the shape {own:?}"), "choose smaller ones")
-        })?;
+        let grid = file_grid(path, encoding, dtype, &shape)?;
         let description = description(dtype, &shape, &own, encoding);
         let opened = || {
             let described = serde_json::from_value(description.clone()).map_err(|e| e.to_string())?;
