@@ -85,7 +85,10 @@ impl Calls {
         match random.below(4) {
             // There are about as many calls that change nothing.
             0 => format!("any:{}", 1 + random.below(2 * changes)),
-            1 => format!("any:{}", 1 + random.below(1 << (1 + random.below(5)))),
+            1 => {
+                let first = 1 << (1 + random.below(5));
+                format!("any:{}", 1 + random.below(first))
+            }
             2 => self.changes[random.below(changes) as usize].clone(),
             _ => self.changes[(changes - 1 - random.below(changes.min(20))) as usize].clone(),
         }

@@ -244,7 +244,7 @@ pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut Program, cubin: *mut c_char
         Some(Mode::Once | Mode::Always) => return INTERNAL_ERROR,
         Some(Mode::Slow) => thread::sleep(LONG),
         Some(Mode::Late) => {
-            let damaged = CString::new(vec![b'?'; source.count_bytes()]).unwrap();
+            let damaged = CString::new(vec![b'?'; source.count_bytes()]).unwrap_or_default();
             // SAFETY: NVRTC's contract: there is room for as many bytes as the source has.
             return unsafe { give_text(cubin, &damaged) };
         }
