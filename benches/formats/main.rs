@@ -84,7 +84,7 @@ fn main() -> Outcome {
     let a: Vec<f64> = (0..rows).into_par_iter().map(|place| number(place, 5) / (1u64 << 44) as f64).collect();
     let b: Vec<f64> = (0..rows).into_par_iter().map(|place| (number(place, 9) % 20_000.0).round() / 100.0).collect();
     let sum_of_floats: f64 = a.par_iter().zip(&b).map(|(a, b)| a * b).sum();
-    // Times that grow by 0 to 6, some millions of them, and the prices in hundredths.
+    // Times that mostly grow, by -3 to 9, and begin again after about a million, and the prices in hundredths.
     let time = |place: usize| ((3 * place + number(place, 5) as usize % 7) & 0xf_ffff) as i64;
     let times: Vec<i64> = (0..rows).into_par_iter().map(time).collect();
     let hundredths: Vec<i64> = b.par_iter().map(|price| (price * 100.0).round() as i64).collect();
