@@ -220,13 +220,15 @@ fn check_encoding(args: &JobArgs, outputs: &[&NamedFile]) -> Result {
     let have = |is_such: fn(&NewFile) -> bool| outputs.iter().any(|file| file.create().is_ok_and(|new| is_such(&new)));
     let [encoded, array] = [have(NewFile::is_encoded), have(NewFile::is_array)];
     for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
-        let (is_right, what, such) = match option {
-            "--codec" | "--chunks" => (encoded, "Parquet and Zarr outputs", "y=y.parquet"),
-            _ => (array, "Zarr outputs", "y=y.zarr"),
+        let problem = match option {
+            "--codec" | "--chunks" if encoded => continue,
+            "--codec" | "--chunks" => {
+                format!("{option} is for Parquet and Zarr outputs: name one, such as y=y.parquet, or leave it out")
+            }
+            _ if array => continue,
+            _ => format!("{option} is for Zarr outputs: name one, such as y=y.zarr, or leave it out"),
         };
-        if !is_right {
-            return Err(Failure::Usage(format!("{option} is for {what}: name one, such as {such}, or leave it out")));
-        }
+        return Err(Failure::Usage(problem));
     }
     Ok(())
 }

@@ -82,9 +82,13 @@ pub(in crate::data) fn grain_bytes(path: &Path, encoding: &Encoding, dtype: Dtyp
 /// Returns the pieces of an array that have a file each.
 fn file_grid(path: &Path, encoding: &Encoding, dtype: Dtype, shape: &[u64]) -> Result<Grid> {
     let own = file_shape(encoding, dtype, shape);
-    let what = if encoding.shards.is_some() { "shards" } else { "chunks" };
-    let wrong = || Error::file(path, format!("cannot have {what} of the shape {own:?}"), "choose smaller ones");
-    Grid::new(shape, &own, dtype.size()).ok_or_else(wrong)
+    Grid::new(shape, &own, dtype.size()).ok_or_else(|| {
+        let problem = match encoding.shards {
+            Some(_) => format!("cannot have shards of the shape {own:?}"),
+            None => format!("cannot have chunks of the shape {own:?}"),
+        };
+        Error::file(path, problem, "choose smaller ones")
+    })
 }
 
 /// Returns the elements of the files that begin at the same index along the first axis.
