@@ -124,7 +124,7 @@ def test_files_with_fsync(evaluate, tmp_path):
         evaluate("x * 2", out=ov.create(path, fsync=fsync))
     assert paths[0].read_bytes() == paths[1].read_bytes()
     new = pickle.loads(pickle.dumps(ov.create("y.npy", "f4", fsync=True)))
-    assert new.__getnewargs__()[1:] == ("float32", False, True, None, None)
+    assert new.__getnewargs__()[1:] == ("float32", False, True, None, None, None, None)
 
 
 def test_results_are_outputs(tmp_path):
