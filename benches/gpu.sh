@@ -21,6 +21,8 @@ mkdir -p "$out"
 failed=$out/failed.txt
 rm -f "$failed"
 part() { case " $parts " in *" $1 "*) echo "== $1" ;; *) false ;; esac }
+# The package for Python, and what it is compared with.
+install_wheel() { python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl; }
 try() { echo "-- $*" >&2; "$@" || echo "FAILED ($?): $*" | tee -a "$failed" >&2; }
 
 suite() { # output file, command
@@ -121,7 +123,7 @@ if part tune; then
 fi
 if part python; then
     # The wheel, its tests on the GPU, and how fast calls are.
-    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
+    install_wheel
     export PYTHONPATH=$out/python
     suite python bash -c "cd python/tests && python3 -m pytest -q -p no:cacheprovider ."
     tail -1 "$out/python.txt"
@@ -134,14 +136,14 @@ if part python; then
 fi
 if part dask; then
     # A file of 40 GB with 11 GB of device memory, from Python, beside Dask with CuPy.
-    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
+    install_wheel
     folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-dask.XXXX")
     try env PYTHONPATH="$out/python" python3 python/benches/larger_than_gpu.py "$folder" --json "$out/dask.json"
     rm -rf "$out/python" "$folder"
 fi
 if part parts; then
     # Ranges, processes, journals, verification and Dask workers beside one run; and a kernel that never ends.
-    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
+    install_wheel
     # ONLY=two,dask runs some of them.
     try env PYTHONPATH="$out/python" python3 benches/parts.py "$bin/overshot" --dir "${TMPDIR:-/tmp}" \
         ${ONLY:+--only "$ONLY"} | tee "$out/parts.jsonl"
