@@ -12,14 +12,12 @@ import importlib.util
 import os
 
 
-@functools.lru_cache
 def nvrtc() -> str | None:
     """Loads NVRTC, the compiler of kernels, from the wheel that `pip install overshot[cuda13]` brings, and returns its
     path, or `None` without one."""
     return _load("libnvrtc.so.1[3-9]")
 
 
-@functools.lru_cache
 def cublas() -> str | None:
     """Loads cuBLAS, which multiplies matrices, from the wheel `nvidia-cublas`, and returns its path, or `None` without
     one."""
@@ -27,7 +25,7 @@ def cublas() -> str | None:
     return _load("libcublas.so.1[3-9]") if _load("libcublasLt.so.1[3-9]") else None
 
 
-
+@functools.lru_cache
 def _load(name: str) -> str | None:
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
