@@ -15,6 +15,7 @@ use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::limits::{MachineLimits, RateBySize, RateByThreads};
 use crate::memory::{Layout, PanelLayout};
+use crate::ops::most_nodes;
 
 /// Bytes of a chunk (inputs + outputs) if nothing is staged. Only the link matters then, and it is fastest with long
 /// copies.
@@ -165,6 +166,10 @@ pub(crate) struct Shape {
     pub(crate) decode_bytes: u64,
     /// For every output: the bytes of the rows that are encoded as a whole, or 0; and of all rows.
     pub(crate) grains: Vec<(u64, u64)>,
+    /// Words of the partial results of a tile that are combined with those of others.
+    pub(crate) node_words: usize,
+    /// Words of a tile that are kept until the end.
+    pub(crate) kept_words: usize,
 }
 
 impl Shape {
@@ -181,6 +186,17 @@ impl Shape {
             .iter()
             .map(|(grain, all)| grain.saturating_mul(most).min(all.max(grain).saturating_mul(6)))
             .fold(0, u64::saturating_add)
+    }
+
+    /// Returns the most bytes of partial results on the host, besides those of chunks under way. Each worker may have
+    /// sums of the words of chunks, and the first half of a node that it combines.
+    fn state_bytes(&self, tiles: u64, devices: &[DevicePlan]) -> u64 {
+        let chunks: usize = devices.iter().map(|device| device.workers * device.slots.max(1)).sum();
+        let workers: usize = devices.iter().map(|device| device.workers).sum();
+        let nodes = most_nodes(tiles, chunks as u64).saturating_add(workers as u64);
+        let sums = (workers * self.columns.chunk_words) as u64;
+        let kept = tiles.saturating_mul(self.kept_words as u64);
+        nodes.saturating_mul(self.node_words as u64).saturating_add(sums).saturating_add(kept).saturating_mul(8)
     }
 }
 
@@ -225,6 +241,10 @@ pub struct Plan {
     /// The most bytes of memory in which rows of outputs wait for those that are encoded with them
     /// ([`Target::grain_bytes`](crate::io::Target::grain_bytes)), and are encoded.
     pub encode_bytes: u64,
+    /// The most bytes of memory in which partial results of reductions wait for those of other rows, in whatever order
+    /// these are complete. A reduction along the rows has a partial result of a row's size for every tile. Products of
+    /// matrices have their sums besides.
+    pub state_bytes: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
     /// The plans of the passes over the rows, in order, if the expression needs several
@@ -327,6 +347,7 @@ impl Plan {
             row_bytes,
             decode_bytes: shape.decode_bytes,
             encode_bytes: shape.encode_bytes(&devices),
+            state_bytes: shape.state_bytes(shape.rows.div_ceil(columns.tile_rows as u64), &devices),
             tile_rows: tile as u64,
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: min_chunk_rows as u64,
@@ -662,6 +683,10 @@ impl Plan {
         if self.encode_bytes > 0 {
             writeln!(f, "encoding       at most {} of rows in memory", ByteSize(self.encode_bytes))?;
         }
+        // Those of numbers take some kilobytes.
+        if self.state_bytes >= 1 << 20 {
+            writeln!(f, "reducing       at most {} of partial results in memory", ByteSize(self.state_bytes))?;
+        }
         for device in &self.devices {
             let DevicePlan { id, name, workers, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
@@ -721,6 +746,8 @@ mod tests {
             decodes: false,
             decode_bytes: 0,
             grains: vec![],
+            node_words: 1,
+            kept_words: 0,
         }
     }
 
@@ -839,6 +866,22 @@ mod tests {
         let ((one, rows), (held, _)) = (of(false), of(true));
         let results = 8 * rows + shape(1).columns.partial_bytes(rows);
         assert_eq!(held - one, (4 * (MOST_HELD - 1) * results) as u64);
+    }
+
+    #[test]
+    fn the_plan_bounds_partial_results() {
+        let of = |rows, node_words, tile_rows| {
+            let columns = Columns { tile_rows, ..shape(rows).columns };
+            let shape = Shape { node_words, columns, ..shape(rows) };
+            let gpus = [gpu(80 << 30)];
+            let plan = Plan::new(&shape, &gpus, &RunLimits::default(), &Machine::guess(16)).unwrap();
+            (plan.state_bytes, plan.devices[0].workers as u64)
+        };
+        // Numbers take little, whatever the number of rows is; large results no more than one for each tile.
+        assert!(of(1 << 40, 3, 4096).0 < 100_000);
+        let (bytes, workers) = of(3 * 32, 1000, 32);
+        assert_eq!(bytes, (3 + workers) * 8000);
+        assert_eq!(of(1 << 30, 0, 4096).0, 0);
     }
 
     proptest! {

@@ -29,6 +29,14 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// Formats the lengths of the dimensions of an array as NumPy does: `(10000, 200)`, `(5,)`.
+pub fn shape(lengths: &[u64]) -> String {
+    match lengths {
+        [one] => format!("({one},)"),
+        all => format!("({})", all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// Formats a number of things: `1 row`, `2,000,000 rows`.
 pub fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
@@ -104,6 +112,11 @@ mod tests {
         let texts = [0, 999, 1000, 134_217_728, u64::MAX].map(count);
         assert_eq!(texts, ["0", "999", "1,000", "134,217,728", "18,446,744,073,709,551,615"]);
         assert_eq!([0, 1, 1000].map(|rows| counted(rows, "row")), ["0 rows", "1 row", "1,000 rows"]);
+    }
+
+    #[test]
+    fn shapes_are_those_of_numpy() {
+        assert_eq!([&[][..], &[5], &[10_000, 200]].map(shape), ["()", "(5,)", "(10000, 200)"]);
     }
 
     #[test]

@@ -84,7 +84,7 @@ def simulate(hosts=1000, gpus=8, ranges=RANGES_PER_WORKER, minutes=10.0, seed=0,
         elif k not in gone:
             partial = engine.run_rows(TEXT, rows=claim.rows, total_rows=rows)
             begin = time.perf_counter()
-            parts.complete(k, partial, now)
+            parts.complete(k, claim.number, partial, now)
             merging += time.perf_counter() - begin
             computed += 1
             free.add(k)

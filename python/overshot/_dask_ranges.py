@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from overshot._partial import Partial
-from overshot._parts import Ranges
+from overshot._parts import Claim, Ranges
 from overshot._work import Failed, Work, run
 
 AGAIN = 0.5
@@ -26,15 +26,16 @@ class Workers:
         self._alone_since: float | None = None
         self.known: set[str] = set()
         """The addresses of all workers."""
-        self.running: set[str] = set()
-        """Those that run tasks. Dask pauses others, because their memory is full."""
+        self.running: dict[str, int] = {}
+        """The threads of those that run tasks. Dask pauses others, because their memory is full."""
 
     async def count(self, now: float) -> bool:
         """Asks the scheduler, if it is time. Returns whether none has run for some time; it says so once."""
         if now - self._counted < AGAIN:
             return False
         self._counted = now
-        self.known, self.running = set(await self._scheduler.ncores()), set(await self._scheduler.ncores_running())
+        self.known = set(await self._scheduler.ncores())
+        self.running = dict(await self._scheduler.ncores_running())
         if self.running:
             self._alone_since = None
         elif self._alone_since is None:
@@ -51,7 +52,8 @@ class RangeTasks:
     def __init__(self, client: Any, work: Work, parts: Ranges) -> None:
         self._client, self._work, self._parts = client, work, parts
         self._workers = Workers(client)
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[tuple[str, int], _Task] = {}
+        """By worker and range."""
         self._job, self._number = uuid.uuid4().hex, 0
         self.is_alone = False
         """Whether the job has waited for a worker for some time. It is true once."""
@@ -79,25 +81,37 @@ class RangeTasks:
         now = asyncio.get_running_loop().time
         tasks, parts, workers = self._tasks, self._parts, self._workers
         self.is_alone = await workers.count(now())
-        for worker in tasks.keys() - workers.known:
-            tasks.pop(worker).drop()
+        for worker in {worker for worker, _ in tasks} - workers.known:
+            for number in [number for own, number in tasks if own == worker]:
+                tasks.pop((worker, number)).drop()
             parts.lost(worker)
+        for worker in {worker for worker, _ in tasks} - workers.running.keys():
+            # A paused worker ends its task, and begins no other one.
+            if (number := parts.give_back(worker)) is not None:
+                tasks.pop((worker, number)).drop()
         for worker in parts.fastest(worker for worker in workers.running if worker not in parts):
             claim = parts.claim(worker, now())
             if claim is None:
                 break
-            self._number += 1
-            key = f"overshot-range-{self._job}-{self._number}"
-            tasks[worker] = _Task(self._client, self._work, claim.rows, worker, key)
+            self._begin(worker, claim)
+        for worker in [worker for worker, threads in workers.running.items() if threads == 1]:
+            # With more threads, it would run both at a time.
+            if (claim := parts.claim_ahead(worker)) is not None:
+                self._begin(worker, claim)
         if not tasks:
             await asyncio.sleep(AGAIN)
             return False
         waiting = [task.result for task in tasks.values()]
         await asyncio.wait(waiting, timeout=AGAIN, return_when=asyncio.FIRST_COMPLETED)
-        ended = [worker for worker, task in tasks.items() if task.result.done()]
-        for worker in ended:
-            _take(tasks.pop(worker), worker, parts, now())
+        ended = [key for key, task in tasks.items() if task.result.done()]
+        for worker, number in ended:
+            _take(tasks.pop((worker, number)), worker, number, parts, now())
         return bool(ended)
+
+    def _begin(self, worker: str, claim: Claim) -> None:
+        self._number += 1
+        key = f"overshot-range-{self._job}-{self._number}"
+        self._tasks[worker, claim.number] = _Task(self._client, self._work, claim.rows, worker, key)
 
     def close(self) -> None:
         """Forgets what still runs."""
@@ -122,14 +136,14 @@ class _Task:
         self.future.release()
 
 
-def _take(task: _Task, worker: str, parts: Ranges, now: float) -> None:
+def _take(task: _Task, worker: str, number: int, parts: Ranges, now: float) -> None:
     try:
         result = task.result.result()
     except (Exception, asyncio.CancelledError) as exception:
-        parts.lost(worker, exception)
+        parts.failed(worker, number, now, exception)
         return
     finally:
         task.drop()
     if isinstance(result, Failed):
         raise result.exception
-    parts.complete(worker, result, now)
+    parts.complete(worker, number, result, now)

@@ -19,6 +19,12 @@ LOSSES = 3
 RANGES_PER_WORKER = 32
 """With fewer, the last ranges take a noticeable part of the time; docs/scale.md has the figures."""
 
+AHEAD = 2
+"""A worker gets a second range while as many ranges wait for each worker that runs one: all will get theirs."""
+
+SLOW = 1.5
+"""A worker that takes so many times as long as the usual one gets no second range."""
+
 FEWEST_ROWS = 1 << 20
 """Ranges of fewer rows cost more to hand out than to run; the rows are divided further only for idle workers."""
 
@@ -46,16 +52,17 @@ class Ranges:
     """The ranges of rows of a job, and the partial of those that are complete.
 
     A worker, which may be anything that identifies one, runs one range at a time: it claims one, and completes it or is
-    lost with it. A lost range is claimed before all others. When no range waits, a free worker gets a copy of the one
-    that is expected to end last, if it would end it earlier; `copies=False` forbids this. No range has more than one
-    copy, and only the first result of a range is merged.
+    lost with it. It may claim the next one ahead, which it begins when it has completed the first: then it does not
+    wait for the driver. A lost range is claimed before all others. When no range waits, a free worker gets a copy of the
+    one that is expected to end last, if it would end it earlier; `copies=False` forbids this. No range has more than
+    one copy, and only the first result of a range is merged.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]], *, copies: bool = True) -> None:
         self.partial: Partial | None = None
         self.rows_done = 0
         self.starts = [0] * len(ranges)
-        """How often each range was claimed."""
+        """How often each range was claimed and not given back."""
         self._ranges = list(ranges)
         self._waiting = deque(range(len(ranges)))
         self._rows_waiting = sum(end - first for first, end in ranges)
@@ -63,8 +70,10 @@ class Ranges:
         self._left = len(ranges)
         self._losses = [0] * len(ranges)
         self._copies = copies
-        # The range of each worker that runs one, and since when; the workers of each range.
+        # The range of each worker that runs one, and since when; the one that it has claimed ahead; the workers of each
+        # range.
         self._running: dict[Hashable, tuple[int, float]] = {}
+        self._ahead: dict[Hashable, int] = {}
         self._workers: dict[int, list[Hashable]] = {}
         # Seconds for a row, of each worker that has completed a range.
         self._pace: dict[Hashable, float] = {}
@@ -92,14 +101,35 @@ class Ranges:
         index = self._next(worker) if self._waiting else self._slowest(worker, now) if self._copies else None
         if index is None:
             return None
-        self.starts[index] += 1
         self._running[worker] = (index, now)
-        self._workers.setdefault(index, []).append(worker)
-        return Claim(index, self._ranges[index])
+        return self._claimed(worker, index)
 
-    def complete(self, worker: Hashable, partial: Partial, now: float) -> bool:
+    def claim_ahead(self, worker: Hashable) -> Claim | None:
+        """Returns the range that a worker is to run when it has completed its first one; `None` if it has one, or if it
+        should not: it is slow, or other workers may soon have none.
+        """
+        pace = self._pace.get(worker)
+        if worker not in self._running or worker in self._ahead or pace is None:
+            return None
+        if len(self._waiting) < AHEAD * len(self._running) or pace > SLOW * median(self._pace.values()):
+            return None
+        index = self._waiting.popleft()
+        self._rows_waiting -= self._size(index)
+        self._ahead[worker] = index
+        return self._claimed(worker, index)
+
+    def give_back(self, worker: Hashable) -> int | None:
+        """Takes the range back that a worker has claimed ahead. Returns its number; `None` if it has none."""
+        index = self._ahead.pop(worker, None)
+        if index is not None:
+            self.starts[index] -= 1
+            self._forget(worker, index)
+            self._wait_again(index)
+        return index
+
+    def complete(self, worker: Hashable, number: int, partial: Partial, now: float) -> bool:
         """Takes the result of a worker's range. Returns whether it is the first one of this range."""
-        index, since = self._end(worker)
+        index, since = self._end(worker, number, now)
         rows = self._size(index)
         if rows:
             self._pace[worker] = (now - since) / rows
@@ -116,14 +146,22 @@ class Ranges:
         return True
 
     def lost(self, worker: Hashable, cause: BaseException | None = None) -> None:
-        """Records that a worker will not complete its range, if it has one.
+        """Records that a worker will complete none of its ranges, if it has any.
+
+        Raises `Lost` if too many workers were lost with the range that it ran.
+        """
+        self.give_back(worker)
+        if worker in self._running:
+            self.failed(worker, self._running[worker][0], 0.0, cause)  # no other range begins now
+        self._pace.pop(worker, None)
+
+    def failed(self, worker: Hashable, number: int, now: float, cause: BaseException | None = None) -> None:
+        """Records that a worker will not complete one of its ranges, and goes on with the other one, if it has one.
 
         Raises `Lost` if too many workers were lost with this range.
         """
         self._pace.pop(worker, None)
-        if worker not in self._running:
-            return
-        index, _ = self._end(worker)
+        index, _ = self._end(worker, number, now)
         self._losses[index] += 1
         if self._done[index] or self._workers.get(index):
             return
@@ -131,6 +169,14 @@ class Ranges:
             first, end = self._ranges[index]
             text = f"{LOSSES} workers were lost while they ran rows {first} to {end}: look at their logs; "
             raise Lost(text + "if their memory was full, limit it with pinned_memory= and device_memory=") from cause
+        self._wait_again(index)
+
+    def _claimed(self, worker: Hashable, index: int) -> Claim:
+        self.starts[index] += 1
+        self._workers.setdefault(index, []).append(worker)
+        return Claim(index, self._ranges[index])
+
+    def _wait_again(self, index: int) -> None:
         self._waiting.appendleft(index)
         self._rows_waiting += self._size(index)
 
@@ -138,13 +184,25 @@ class Ranges:
         first, end = self._ranges[index]
         return end - first
 
-    def _end(self, worker: Hashable) -> tuple[int, float]:
-        index, since = self._running.pop(worker)
+    def _end(self, worker: Hashable, number: int, now: float) -> tuple[int, float]:
+        """Ends a range of a worker. Returns its number, and since when it ran."""
+        index, since = self._running[worker]
+        ahead = self._ahead.pop(worker, None)
+        if number == ahead:
+            # The driver hears of the second one first.
+            index = number
+        else:
+            del self._running[worker]
+            if ahead is not None:
+                self._running[worker] = (ahead, now)
+        self._forget(worker, index)
+        return index, since
+
+    def _forget(self, worker: Hashable, index: int) -> None:
         others = self._workers[index]
         others.remove(worker)
         if not others:
             del self._workers[index]
-        return index, since
 
     def _next(self, worker: Hashable) -> int | None:
         """Takes the next range that waits, unless others would end it before this worker would."""
@@ -168,13 +226,18 @@ class Ranges:
         usual = median(self._pace.values())
         own = self._pace.get(worker, usual)
         latest: tuple[float, int] | None = None
-        for other, (index, since) in self._running.items():
-            if self.starts[index] > 1 or self._done[index]:
-                continue
-            rows = self._size(index)
+        for other, (first, since) in self._running.items():
+            pace = self._pace.get(other, usual)
             # What is late by some time is expected to take as long again.
-            expected = since + rows * self._pace.get(other, usual)
+            expected = since + self._size(first) * pace
             end = max(expected, now + (now - expected))
-            if end > now + own * rows and (latest is None or end > latest[0]):
-                latest = (end, index)
+            ends = [(end, first)]
+            if other in self._ahead:
+                second = self._ahead[other]
+                ends.append((end + self._size(second) * pace, second))
+            for end, index in ends:
+                if self.starts[index] > 1 or self._done[index]:
+                    continue
+                if end > now + own * self._size(index) and (latest is None or end > latest[0]):
+                    latest = (end, index)
         return None if latest is None else latest[1]

@@ -52,10 +52,11 @@ def evaluate(
     kernel of `Engine.kernel` works as an expression does, as for `overshot.run_rows`.
 
     Each range of rows is a task, `overshot-range` on Dask's dashboard, and each worker runs one at a time, with all
-    GPUs and cores that it sees: start one worker process for each host. Workers may come and go. The range of a lost
-    worker runs again on another one; near the end, free workers run copies of the ranges of slow ones, unless the job
-    has outputs. No range is run more than twice, as long as no two workers are lost with the same one. A worker that
-    Dask has paused gets no range. A warning says if the job waits because no worker runs.
+    GPUs and cores that it sees: start one worker process for each host, with one thread, so that its next range may
+    wait there. Workers may come and go. The range of a lost worker runs again on another one; near the end, free
+    workers run copies of the ranges of slow ones, unless the job has outputs. No range is run more than twice, as long
+    as no two workers are lost with the same one. A worker that Dask has paused gets no range. A warning says if the job
+    waits because no worker runs.
 
     Names are paths that all workers and this process see, files of `overshot.open`, numbers, or dask arrays. Outputs
     are paths, which get their names when all rows are written; without `out`, they are dask arrays, whose blocks stay

@@ -89,17 +89,17 @@ def _drive(
     executor: Executor, work: Work, parts: Ranges, parallel: int, show: Callable[[int, int], object] | None
 ) -> None:
     """Runs all ranges. An executor has no names for its workers, so they are the numbers of places for tasks."""
-    places: dict[Future[Partial | Failed], int] = {}
+    places: dict[Future[Partial | Failed], tuple[int, int]] = {}
     try:
         while not parts.is_complete:
             for place in parts.fastest(place for place in range(parallel) if place not in parts):
                 claim = parts.claim(place, time.monotonic())
                 if claim is None:
                     break
-                places[executor.submit(run, work, claim.rows)] = place
+                places[executor.submit(run, work, claim.rows)] = (place, claim.number)
             ended, _ = wait(places, _AGAIN if len(places) < parallel else None, FIRST_COMPLETED)
             for future in ended:
-                _take(future, places.pop(future), parts)
+                _take(future, *places.pop(future), parts)
                 if show is not None:
                     show(parts.rows_done, parts.partial.total_rows if parts.partial is not None else 0)
     finally:
@@ -107,7 +107,7 @@ def _drive(
             future.cancel()
 
 
-def _take(future: Future[Partial | Failed], place: int, parts: Ranges) -> None:
+def _take(future: Future[Partial | Failed], place: int, number: int, parts: Ranges) -> None:
     try:
         result = future.result()
     except BrokenExecutor:
@@ -117,4 +117,4 @@ def _take(future: Future[Partial | Failed], place: int, parts: Ranges) -> None:
         return
     if isinstance(result, Failed):
         raise result.exception
-    parts.complete(place, result, time.monotonic())
+    parts.complete(place, number, result, time.monotonic())

@@ -1,5 +1,6 @@
 """Jobs on a cluster of Dask, workers of which are killed."""
 
+import asyncio
 import os
 import random
 import sys
@@ -19,6 +20,7 @@ cloudpickle = pytest.importorskip("cloudpickle")
 from dask_cluster import WORKERS, client, cluster, starts  # noqa: E402, F401
 
 import overshot.dask  # noqa: E402
+from overshot._parts import Ranges  # noqa: E402
 import overshot.executor  # noqa: E402
 
 # The workers have no such module.
@@ -64,6 +66,91 @@ def test_the_ranges_of_a_killed_worker_run_again(client, seed):
     assert Path("killed").exists(), "the worker was killed during the job"
     assert len(starts()) == 40 and max(starts().values()) <= 2
     assert not [name for name in os.listdir() if name.endswith(".parts")]
+
+
+def test_workers_have_their_next_range(client, monkeypatch):
+    ahead, claim_ahead = [], Ranges.claim_ahead
+
+    def record(parts, worker):
+        claim = claim_ahead(parts, worker)
+        if claim is not None:
+            ahead.append(claim)
+        return claim
+
+    monkeypatch.setattr(Ranges, "claim_ahead", record)
+    check(overshot.dask.evaluate(client, TEXT, x="x.npy", out={"y": "y.npy"}, ranges=60, device="cpu"))
+    # All but the first one of each worker, and the last ones, unless a worker is slow.
+    assert 0 < len(ahead) <= 60 - WORKERS
+    assert len(starts()) == 60 and max(starts().values()) <= 2
+
+
+class Scripted:
+    """A client, and its scheduler, whose workers end their tasks when the test says so."""
+
+    def __init__(self, workers):
+        self.scheduler, self.paused, self.tasks = self, set(), {}
+        self._workers, self._loop = workers, asyncio.new_event_loop()
+
+    async def ncores(self):
+        return dict.fromkeys(self._workers, 1)
+
+    async def ncores_running(self):
+        return {worker: 1 for worker in self._workers if worker not in self.paused}
+
+    def sync(self, step):
+        return self._loop.run_until_complete(step())
+
+    def submit(self, run, work, rows, *, key, workers, allow_other_workers, pure):
+        task = Task(self._loop.create_future())
+        self.tasks.setdefault(workers[0], []).append((rows, task))
+        return task
+
+    def end(self, worker):
+        """Ends the first task of a worker that was not released."""
+        rows, task = next((rows, task) for rows, task in self.tasks[worker] if not task.result.done())
+        assert not task.is_released
+        task.result.set_result(ov.run_rows("sum(i)", rows=rows, total_rows=10 * 4096, device="cpu"))
+
+    def left(self, worker):
+        return [rows for rows, task in self.tasks.get(worker, []) if not task.result.done() and not task.is_released]
+
+
+class Task:
+    def __init__(self, result):
+        self.result, self.is_released = result, False
+
+    async def _result(self):
+        return await self.result
+
+    def release(self):
+        self.is_released = True
+
+
+def test_a_paused_worker_gives_its_next_range_back(monkeypatch):
+    monkeypatch.setattr(overshot._dask_ranges, "AGAIN", 0.0)
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(10)]
+    client = Scripted("ab")
+    tasks = overshot._dask_ranges.RangeTasks(client, None, Ranges(ranges))
+    while not client.left("b"):
+        tasks.step()
+    for worker in "ab":
+        client.end(worker)
+    while len(client.left("a")) < 2 or len(client.left("b")) < 2:
+        tasks.step()
+    first, second = client.left("a")
+    client.paused.add("a")
+    while client.left("a") != [first]:
+        tasks.step()
+    # The paused worker ends what it runs, and the other one gets what it gave back.
+    client.end("a")
+    while not tasks.is_complete:
+        if client.left("b"):
+            client.end("b")
+        tasks.step()
+    assert client.left("a") == [] and second in [rows for rows, _ in client.tasks["b"]]
+    assert [rows for rows, _ in client.tasks["a"]].count(second) == 1
+    tasks.close()
+    assert tasks.partial.finish()["sum(i)"] == 10 * 4096 * (10 * 4096 - 1) // 2
 
 
 def test_a_paused_worker_gets_no_range(client, monkeypatch):

@@ -160,28 +160,91 @@ def test_the_ranges_of_lost_workers_run_again(seed):
     ranges = list(zip(borders[:-1], borders[1:]))
     partials = of(ranges, total)
     parts = Ranges(ranges, copies=rng.random() < 0.7)
-    workers, now, running, losses = list(range(rng.randrange(1, 8))), 0.0, {}, 0
-    lost = {}
+    workers, now, lost = list(range(rng.randrange(1, 8))), 0.0, set()
+    running = {worker: [] for worker in workers}
+    looks_ahead, most_ahead = rng.random() < 0.7, 0
     while not parts.is_complete:
         now += rng.random()
         for worker in parts.fastest(worker for worker in workers if worker not in parts):
             claim = parts.claim(worker, now)
             if claim is None:
                 break
-            running[worker] = claim
-        worker = rng.choice(list(running))
-        claim = running.pop(worker)
-        if rng.random() < 0.1 and lost.get(claim.number, 0) < 1:
-            lost[claim.number] = lost.get(claim.number, 0) + 1
-            parts.lost(worker)
+            running[worker].append(claim)
+        for worker in workers if looks_ahead else []:
+            if (claim := parts.claim_ahead(worker)) is not None:
+                running[worker].append(claim)
+        most_ahead = max(most_ahead, *(len(claims) for claims in running.values()))
+        worker = rng.choice([worker for worker in workers if running[worker]])
+        # The driver may hear of the second one first.
+        claim = running[worker].pop(0 if rng.random() < 0.9 else -1)
+        what = rng.random()
+        if what < 0.1 and claim.number not in lost:
+            lost.add(claim.number)
+            if what < 0.05 and running[worker]:
+                parts.failed(worker, claim.number, now)
+            else:
+                running[worker].insert(0, claim)
+                lost.update(claim.number for claim in running[worker])
+                running[worker].clear()
+                parts.lost(worker)
+        elif what < 0.2 and running[worker]:
+            given = parts.give_back(worker)
+            kept = [claim, *running[worker]]
+            running[worker] = [claim for claim in kept if claim.number != given]
         else:
-            parts.complete(worker, pickle.loads(pickle.dumps(partials[claim.number])), now)
+            parts.complete(worker, claim.number, pickle.loads(pickle.dumps(partials[claim.number])), now)
     assert parts.partial.is_complete and parts.rows_done == total
     assert parts.partial.finish()["sum(i)"] == total * (total - 1) // 2
-    assert max(parts.starts) <= 2
+    assert max(parts.starts) <= 2 and most_ahead <= (2 if looks_ahead else 1)
     # A worker that is late, or lost, after the end changes nothing.
-    for worker, claim in running.items():
-        assert not parts.complete(worker, partials[claim.number], now)
+    for worker, claims in running.items():
+        for claim in claims:
+            assert not parts.complete(worker, claim.number, partials[claim.number], now)
+
+
+def test_a_worker_claims_ahead_if_many_ranges_wait():
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(10)]
+    partials = of(ranges, 10 * 4096)
+    parts = Ranges(ranges)
+    assert parts.claim_ahead("a") is None, "it runs nothing"
+    assert [parts.claim(worker, 0.0).number for worker in "ab"] == [0, 1]
+    assert parts.claim_ahead("a") is None, "nobody knows how fast it is"
+    parts.complete("a", 0, partials[0], 1.0)
+    parts.complete("b", 1, partials[1], 2.0)
+    assert [parts.claim(worker, 2.0).number for worker in "ab"] == [2, 3]
+    assert parts.claim_ahead("b").number == 4 and parts.claim_ahead("b") is None
+    assert parts.claim_ahead("a").number == 5
+    parts.complete("a", 2, partials[2], 3.0)
+    assert "a" in parts and parts.claim_ahead("a").number == 6
+    # What a worker gives back, or is lost with, is claimed before others.
+    assert parts.give_back("b") == 4 and parts.give_back("b") is None
+    parts.lost("b")
+    assert [parts.claim(worker, 3.0).number for worker in "bc"] == [3, 4]
+    parts.complete("a", 5, partials[5], 4.0)
+    assert parts.claim_ahead("a") is None, "three ranges wait, and three workers run one"
+    parts.complete("b", 3, partials[3], 90.0)
+    parts.complete("c", 4, partials[4], 4.0)
+    assert parts.claim("c", 4.0).number == 7
+    assert parts.claim("d", 4.0).number == 8
+    # Of the two ranges of `a`, which is late, the one that it has not begun ends last; but 6 is all that it has.
+    assert parts.starts == [1] * 9 + [0]
+
+
+def test_a_copy_of_what_a_worker_has_not_begun():
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(8)]
+    partials = of(ranges, 8 * 4096)
+    parts = Ranges(ranges)
+    for number, worker in enumerate("ab"):
+        parts.claim(worker, 0.0)
+        parts.complete(worker, number, partials[number], 1.0)
+    assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
+    for number in (3, 5, 6, 7):
+        parts.complete("b", number, partials[number], 2.0)
+        claim = parts.claim("b", 2.0)
+    # `a` hangs: what it has begun ends earlier than what it has not.
+    assert claim.number == 4 and parts.complete("b", 4, partials[4], 3.0)
+    assert parts.claim("b", 9.0).number == 2 and parts.complete("b", 2, partials[2], 10.0)
+    assert parts.is_complete and parts.partial.is_complete
 
 
 def test_a_free_worker_gets_a_copy_of_the_range_that_ends_last():
@@ -190,9 +253,9 @@ def test_a_free_worker_gets_a_copy_of_the_range_that_ends_last():
         partials = of(ranges, 4 * 4096)
         parts = Ranges(ranges, copies=copies)
         assert [parts.claim(worker, 0.0).number for worker in "abc"] == [0, 1, 2]
-        assert parts.complete("a", partials[0], 1.0)
+        assert parts.complete("a", 0, partials[0], 1.0)
         assert parts.claim("a", 1.0).number == 3
-        parts.complete("a", partials[3], 2.0)
+        parts.complete("a", 3, partials[3], 2.0)
         # `b` and `c` are late: they have run for 2 s, and `a` needs 1 s.
         claim = parts.claim("a", 2.5)
         assert (claim is not None) == copies
@@ -201,7 +264,7 @@ def test_a_free_worker_gets_a_copy_of_the_range_that_ends_last():
             assert {claim.number, again.number} == {1, 2} and parts.claim("e", 9.0) is None
             parts.lost("b")
             assert parts.claim("e", 9.0) is None, "its copy still runs"
-            assert parts.complete("a" if claim.number == 1 else "d", partials[1], 9.0)
+            assert parts.complete("a" if claim.number == 1 else "d", 1, partials[1], 9.0)
 
 
 def test_a_range_that_ends_workers_is_given_up():

@@ -225,8 +225,7 @@ impl Info {
             let _ = write!(text, ": {}", units::bytes(bytes));
         }
         if let Some(shape) = self.shape.as_deref().filter(|shape| shape.len() != 1) {
-            let lengths: Vec<_> = shape.iter().map(|length| units::count(*length)).collect();
-            let _ = write!(text, ", shape ({})", lengths.join(", "));
+            let _ = write!(text, ", shape {}", units::shape(shape));
         }
         text.push('\n');
         let mut line = |what: String| _ = writeln!(text, "  {what}");

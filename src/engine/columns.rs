@@ -3,12 +3,13 @@
 
 use super::check::BoundJob;
 use super::devices::Opened;
-use super::unread;
+use super::unneeded::{self, Unneeded};
 use crate::data::{FillGuard, Input, Output, Placement, whole_memory, whole_shards};
 use crate::device::Pinned;
 use crate::error::{JobError, Result};
 use crate::pipeline::{InputColumn, Segment, Sharded, lots};
 use crate::plan::Plan;
+use std::ops::Range;
 
 /// The columns of a job.
 pub(super) struct Columns<'j> {
@@ -18,6 +19,8 @@ pub(super) struct Columns<'j> {
     /// For each input, whether it is in memory and is used there.
     pub(super) is_cached: Vec<bool>,
     pub(super) outputs: Vec<PlannedOutput>,
+    /// Rows in whole tiles, of each range of which all give the same, in ascending order.
+    pub(super) alike: Vec<Range<u64>>,
     /// Whether any column is a file.
     pub(super) files: bool,
     pub(super) notes: Vec<String>,
@@ -65,12 +68,17 @@ impl<'j> Columns<'j> {
             inputs: Vec::with_capacity(inputs.len()),
             is_cached: Vec::with_capacity(inputs.len()),
             outputs: Vec::with_capacity(outputs.len()),
+            alike: vec![],
             files: false,
             notes: Vec::new(),
         };
         let of_kernel = &bound.operator.kernel().columns;
         // A plan alone needs no statistics.
-        let unread = if begins_use { unread::of(bound, inputs, &mut columns.notes) } else { unread::all_read(bound) };
+        let Unneeded { unread, alike } = match begins_use {
+            true => unneeded::of(bound, inputs, &mut columns.notes),
+            false => unneeded::none(bound),
+        };
+        columns.alike = alike;
         for (number, (((name, input), column), unread)) in streamed().zip(unread).enumerate() {
             let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
             columns.notes.extend(source.warning());

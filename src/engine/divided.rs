@@ -310,14 +310,14 @@ impl Engine {
     /// Returns the plan of a divided job: that of the last pass, with all columns of the job, and those of all passes.
     pub(super) fn plan_divided(&self, job: &Job<'_>, divided: &Divided) -> Result<Plan> {
         let Some(last) = divided.passes.last() else { return Err(JobError::SeveralPasses.into()) };
-        let mut columns = listing::of(job, &divided.inputs, &last.bound.outputs);
+        let mut columns = listing::of(job, &divided.inputs, &last.bound);
         columns.extend(listing::of_results(job, &divided.arrays)?);
         let mut passes = Vec::with_capacity(divided.passes.len());
         for (number, pass) in divided.passes.iter().enumerate() {
             let is_last = number + 1 == divided.passes.len();
             let outputs = if is_last { &job.outputs[..] } else { &[] };
             let is_own = |column: &&PlanColumn| match column.role {
-                Role::Output => is_last,
+                Role::Output | Role::Result => is_last,
                 _ => pass.expression.reads(&column.name),
             };
             let is_result = |(name, _): &&(String, Dtype)| !is_bound(name) && !job.value_names().any(|own| own == name);

@@ -101,9 +101,9 @@ fn hash(kind: &str) -> u64 {
     fnv1a(&[kind.as_bytes()])
 }
 
-/// Returns the kind of a job: its computation, where its columns are, the magnitude of its rows, and the devices with
-/// their workers. A short job may end before it has found what is best for a long one.
-pub(super) fn kind_of(what: &JobBody, work: &Work<'_>, plan: &Plan) -> String {
+/// Returns the kind of a job: its computation, where its columns are, the magnitude of the rows that workers claim, and
+/// the devices with their workers. A short job may end before it has found what is best for a long one.
+pub(super) fn kind_of(what: &JobBody, work: &Work<'_>, plan: &Plan, claimed: u64) -> String {
     let inputs =
         work.inputs.iter().map(|input| (input.memory.is_some(), input.pinned.is_some(), input.sharded.is_some()));
     let outputs =
@@ -111,7 +111,7 @@ pub(super) fn kind_of(what: &JobBody, work: &Work<'_>, plan: &Plan) -> String {
     let places: Vec<_> = inputs.chain(outputs).collect();
     let devices: Vec<_> =
         plan.devices.iter().map(|device| (&device.id, &device.name, device.workers, device.slot_bytes)).collect();
-    let magnitude = plan.rows.max(1).ilog2();
+    let magnitude = claimed.max(1).ilog2();
     let pass = match what {
         JobBody::Expression(expression) => expression.pass_number(),
         JobBody::Kernel(_) => None,

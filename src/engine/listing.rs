@@ -1,6 +1,6 @@
 //! The list of inputs and outputs of a job, for its plan.
 
-use super::check::Column;
+use super::check::{BoundJob, Column};
 use super::result_outputs::{ArrayKind, kind};
 use crate::custom::Given;
 use crate::data::{Dtype, Output};
@@ -8,14 +8,19 @@ use crate::error::Result;
 use crate::job::{Job, JobBody};
 use crate::plan::{PlanColumn, Role};
 
-/// Returns the columns, scalars and arrays of a job, whose inputs and outputs these are.
-pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<PlanColumn> {
+/// Returns the columns, scalars and arrays of a job with these inputs, whose outputs are those of `last`.
+pub(super) fn of(job: &Job<'_>, inputs: &[Column], last: &BoundJob) -> Vec<PlanColumn> {
     let inputs = job.inputs.iter().zip(inputs).map(|((name, input), bound)| {
         let role = if bound.is_resident { Role::Resident } else { Role::Input };
-        column(name, role, bound.dtype, bound.elements, Some(input.source().name()))
+        let shape = input.source().shape().map(<[u64]>::to_vec);
+        PlanColumn { shape, ..column(name, role, bound.dtype, bound.elements, Some(input.source().name())) }
     });
-    let outputs = job.outputs.iter().zip(outputs);
-    let outputs = outputs.map(|((name, output), bound)| of_output((name, output), bound.dtype, bound.elements));
+    let outputs = job.outputs.iter().zip(&last.outputs).enumerate();
+    let outputs = outputs.map(|(k, ((name, output), bound))| {
+        // Rows without dimensions have one, but how many of them are kept is not known.
+        let shape = last.output_shape(k).or_else(|| (!last.operator.compacts()).then(|| vec![last.rows]));
+        PlanColumn { shape, ..of_output((name, output), bound.dtype, bound.elements) }
+    });
     let values = job
         .values
         .iter()
@@ -34,16 +39,24 @@ pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<Pl
     inputs.chain(outputs).chain(values).chain(numbers).chain(given).collect()
 }
 
-/// Returns the outputs of the results of a job.
+/// Returns the results of a job that are arrays: first those with an output.
 ///
 /// # Errors
 /// Those of [`kind`].
 pub(super) fn of_results(job: &Job<'_>, results: &[ArrayKind]) -> Result<Vec<PlanColumn>> {
     let column = |(name, output): &(String, Output<'_>)| {
         let (_, dtype, shape) = kind((name, output), results, &job.what)?;
-        Ok(of_output((name, output), *dtype, shape.iter().product()))
+        let listed = of_output((name, output), *dtype, shape.iter().product());
+        Ok(PlanColumn { shape: Some(shape.clone()), ..listed })
     };
-    job.result_outputs.iter().map(column).collect()
+    let written = job.result_outputs.iter().map(column);
+    let others = results.iter().filter(|(name, ..)| job.result_outputs.iter().all(|(own, _)| own != name));
+    written.chain(others.map(|one| Ok(of_array_result(one)))).collect()
+}
+
+fn of_array_result((name, dtype, shape): &ArrayKind) -> PlanColumn {
+    let listed = column(name, Role::Result, dtype, shape.iter().product(), None);
+    PlanColumn { shape: Some(shape.clone()), ..listed }
 }
 
 fn of_output((name, output): (&str, &Output<'_>), dtype: Dtype, elements: u64) -> PlanColumn {
@@ -64,5 +77,6 @@ pub(super) fn of_array(name: &str, dtype: Dtype, elements: u64) -> PlanColumn {
 }
 
 fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {
-    PlanColumn { name: name.to_owned(), role, dtype: dtype.to_string(), elements, place, exists: false }
+    let (name, dtype) = (name.to_owned(), dtype.to_string());
+    PlanColumn { name, role, dtype, elements, shape: None, place, exists: false }
 }

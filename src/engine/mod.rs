@@ -21,7 +21,7 @@ mod reports;
 mod result_outputs;
 mod resume;
 mod shapes;
-mod unread;
+mod unneeded;
 mod versions;
 
 use std::cell::Cell;
@@ -60,6 +60,7 @@ use crate::plan::{DevicePlan, Plan, RunLimits};
 use crate::report::{Medium, Report};
 use crate::thread_pool::ThreadPool;
 use crate::trace::Timeline;
+use crate::units;
 
 /// Approximate time to open a GPU and load a kernel, in seconds.
 const OPENING: f64 = 0.35;
@@ -138,7 +139,7 @@ impl Engine {
             return self.plan_divided(job, &divided);
         }
         let bound = bind(job)?;
-        let mut columns = listing::of(job, &bound.inputs, &bound.outputs);
+        let mut columns = listing::of(job, &bound.inputs, &bound);
         columns.extend(listing::of_results(job, &bound.arrays())?);
         let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;
         Ok(Plan { columns, ..plan })
@@ -244,8 +245,22 @@ impl Engine {
         let has_shards = columns.sharded().any(|sharded| sharded.is_some());
         let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
+        // Few rows would only make the chunks beside them smaller.
+        let alike = columns.alike.iter().filter(|rows| rows.end - rows.start >= min_chunk_rows).cloned();
+        let alike: Vec<_> = alike.collect();
+        let others: u64 = alike.iter().map(|rows| rows.end - rows.start).sum();
+        let claimed = rows - others;
+        if others > 0 && rows == bound.rows {
+            notes.push(format!(
+                "{} of {} were not computed, because statistics say that all of them give the same",
+                units::count(others),
+                units::counted(rows, "row")
+            ));
+        }
+        let segments = pipeline::without(&segments, &alike);
         let queue =
-            Queue::new(&segments, tile_rows as usize, chunk_rows as usize, min_chunk_rows as usize, &each_workers);
+            Queue::new(&segments, tile_rows as usize, chunk_rows as usize, min_chunk_rows as usize, &each_workers)
+                .beside(others);
         let queue = match PanelLayout::new(&operator.kernel().columns) {
             Some(layout) if plan.gpus() > 0 => queue.in_panels(DEVICE_ROWS, layout.rows),
             // The places of kept rows depend on the rows before, so that the chunks must be claimed in order.
@@ -265,6 +280,7 @@ impl Engine {
             inputs: columns.inputs,
             outputs: outputs.columns(columns.outputs)?,
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
+            alike,
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
             // Sums of products are lost with a device, too. Kept rows would all be written again, which those that are
@@ -284,14 +300,14 @@ impl Engine {
         };
         let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;
-        let kind = (is_shared || crew.is_some()).then(|| kind_of(&what, &work, &plan));
+        let kind = (is_shared || crew.is_some()).then(|| kind_of(&what, &work, &plan, claimed));
         let mut known = None;
         if let Some(kind) = &kind {
             let takes_turns = schedule != Schedule::Threads;
             known = if real { self.learned.next(kind, Limits::of(cores, stagers)) } else { None };
             work.arbiter = match crew {
-                Some(size) => Some(Arbiter::crew(size, rows, takes_turns, known)),
-                None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), rows, takes_turns, known)),
+                Some(size) => Some(Arbiter::crew(size, claimed, takes_turns, known)),
+                None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), claimed, takes_turns, known)),
             };
         }
         let started = Cell::new(Instant::now());
@@ -312,10 +328,11 @@ impl Engine {
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
         if real
+            && claimed > 0
             && driven.as_ref().is_ok_and(|(_, lost)| lost.is_empty())
             && let (Some(kind), Some(arbiter)) = (kind, &work.arbiter)
         {
-            let rate = rows as f64 / time.as_secs_f64().max(1e-9);
+            let rate = claimed as f64 / time.as_secs_f64().max(1e-9);
             self.learned.record(&kind, time, |trials| arbiter.record(trials, known, rate));
         }
         // This also ends the use of resident rows.

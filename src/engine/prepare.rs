@@ -230,6 +230,7 @@ impl Engine {
         };
         let inputs = columns.inputs.iter().map(|input| input.pinned.is_some());
         let pinned = inputs.chain(columns.outputs.iter().map(|output| output.pinning != Pinning::No));
+        let state = bound.operator.state();
         let shape = Shape {
             rows: bound.len(),
             columns: kernel.columns.clone(),
@@ -246,6 +247,8 @@ impl Engine {
                 || columns.outputs.iter().any(|output| output.grain_bytes > 0),
             decode_bytes: columns.inputs.iter().map(|input| input.source.decode_memory()).fold(0, u64::saturating_add),
             grains: columns.outputs.iter().map(|output| (output.grain_bytes, output.bytes)).collect(),
+            node_words: state.node_words(),
+            kept_words: state.kept_words(),
         };
         let files = columns.files;
         let plan = Plan::new(&shape, devices, limits, &Machine::of(found.machine.as_ref(), cpu::cores(), files))?;

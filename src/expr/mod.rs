@@ -87,7 +87,7 @@ pub(crate) use expression::{Layer, Layers};
 pub(crate) use hints::unbound;
 pub(crate) use layered::{BoundLayer, BoundLayers, BoundMatrix, BoundProduct};
 pub(crate) use layers::{Multiplicand, Multiplied};
-pub(crate) use needs::Needs;
+pub(crate) use needs::{Dependence, Needs, Outcome};
 pub(crate) use product::float_of;
 pub(crate) use program::Program;
 pub(crate) use rank::is_bound;

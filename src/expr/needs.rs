@@ -1,4 +1,4 @@
-//! Which inputs the results of some rows depend on, if bounds of the values are known.
+//! What the results of some rows depend on, if bounds of the values are known.
 //!
 //! What is known of each value follows from its operands: of `x[t > 5]`, a `t` of 3 at most makes the condition false,
 //! so that the results depend neither on `x` nor on `t` there. This is interval arithmetic. The bounds of a result hold
@@ -6,6 +6,7 @@
 
 use super::ir::{Id, Node, Op};
 use super::program::Program;
+use super::reduce::Reduction;
 use super::words::{Binary, Unary};
 use crate::data::{Dtype, Scalar};
 
@@ -21,7 +22,22 @@ pub(crate) struct Needs {
     outputs: Vec<Id>,
     /// What is reduced.
     reduced: Vec<Id>,
+    /// Whether the results take of a row only its values: neither its number, nor a place in an output.
+    are_of_values: bool,
 }
+
+/// What the results of some rows depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Dependence {
+    /// Of each input, whether they depend on it.
+    pub(crate) inputs: Vec<bool>,
+    /// What every row gives; `None` if that depends on an input, or on which row it is.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// What rows give that depend on no input. Rows whose outcomes are equal give the same bits.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome(Vec<(Id, Known)>);
 
 /// What is known of a value in some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +69,10 @@ impl Needs {
             filter: program.filter,
             outputs: program.output_ids.clone(),
             reduced: reduced.collect(),
+            are_of_values: program.output_ids.is_empty()
+                && !program.is_filtered()
+                && !program.keeps_tiles()
+                && !program.reductions.iter().any(Reduction::has_row),
             nodes: program.nodes.clone(),
         })
     }
@@ -62,32 +82,41 @@ impl Needs {
         self.conditional.get(input) == Some(&true)
     }
 
-    /// Returns whether the results depend on each input, if the values of inputs lie between these bounds. The inputs
-    /// behind the last bounds have none. `scalars` are the bits of the kernel's scalars, if they are known.
-    pub(crate) fn inputs(&self, bounds: &[Option<(Scalar, Scalar)>], scalars: &[u64]) -> Vec<bool> {
-        let (mut known, mut varies) = (Vec::with_capacity(self.nodes.len()), Vec::with_capacity(self.nodes.len()));
+    /// Returns what the results of rows depend on whose values of inputs lie between these bounds. The inputs behind
+    /// the last bounds have none. `scalars` are the bits of the kernel's scalars, if they are known.
+    pub(crate) fn of_rows(&self, bounds: &[Option<(Scalar, Scalar)>], scalars: &[u64]) -> Dependence {
+        let mut known = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let own = of_node(*node, &known, bounds, scalars);
-            varies.push(!own.is_one_value() && may_vary(node.op, &known, &varies));
-            known.push(own);
+            known.push(of_node(*node, &known, bounds, scalars));
         }
         let keeps_none = self.filter.is_some_and(|filter| known[filter] == Known::Bool(false));
         let outputs = self.outputs.iter().filter(|_| !keeps_none);
         let mut needed = vec![false; self.nodes.len()];
         outputs.chain(&self.filter).chain(&self.reduced).for_each(|root| needed[*root] = true);
         let mut inputs = vec![false; self.conditional.len()];
-        for (id, node) in self.nodes.iter().enumerate().rev().filter(|(id, _)| varies[*id]) {
+        // What the bounds tell of the values on which the results depend.
+        let (mut told, mut are_of_values) = (vec![], self.are_of_values);
+        for (id, node) in self.nodes.iter().enumerate().rev() {
             if !needed[id] {
+                continue;
+            }
+            if known[id].is_one_value() {
+                told.push((id, known[id]));
                 continue;
             }
             match (node.op, taken(node.op, &known)) {
                 (Op::Input(input), _) => inputs[input] = true,
-                (_, Some(operand)) => needed[operand] = true,
-                (op, None) => op.operands().for_each(|operand| needed[operand] = true),
+                (Op::Select(condition, ..), Some(operand)) => {
+                    told.push((condition, known[condition]));
+                    needed[operand] = true;
+                }
+                (Op::Row | Op::RowAt(_) | Op::Element | Op::Column, _) => are_of_values = false,
+                (op, _) => op.operands().for_each(|operand| needed[operand] = true),
             }
         }
         self.near.iter().for_each(|input| inputs[*input] = true);
-        inputs
+        let outcome = (are_of_values && !inputs.contains(&true)).then_some(Outcome(told));
+        Dependence { inputs, outcome }
     }
 }
 
@@ -103,15 +132,6 @@ fn conditional(program: &Program) -> Vec<bool> {
         }
     }
     inputs
-}
-
-/// Returns whether the result of an operation may depend on inputs.
-fn may_vary(op: Op, known: &[Known], varies: &[bool]) -> bool {
-    match (op, taken(op, known)) {
-        (Op::Input(_) | Op::At(..), _) => true,
-        (_, Some(operand)) => varies[operand],
-        (op, None) => op.operands().any(|operand| varies[operand]),
-    }
 }
 
 /// Returns the operand that a selection takes, if that is known.

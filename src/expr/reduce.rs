@@ -227,6 +227,11 @@ impl Reduction {
         self.keeps_tiles
     }
 
+    /// Whether its state has the number of a row.
+    pub(super) fn has_row(&self) -> bool {
+        matches!(self.fold, Fold::ArgMin | Fold::ArgMax)
+    }
+
     /// The dtype of the state.
     pub(crate) fn state_dtype(&self) -> Dtype {
         self.state

@@ -2,7 +2,7 @@
 
 use super::bars::{Part, bar, gauge, share};
 use super::markup::{SHORT, add, code, dim, escaped, figures, left_out_text, notes, section, table};
-use super::report::{DEVICES, figure};
+use super::report::{DEVICES, figure, lengths};
 use super::style;
 use crate::device::DeviceKind;
 use crate::plan::{DevicePlan, Plan, PlanColumn};
@@ -35,7 +35,7 @@ impl Plan {
         text += &format!("<p>{}</p>\n", dim("All bars have the same scale. The thin ones are the share of the limit."));
         if !self.columns.is_empty() {
             let rows = self.columns.iter().map(cells);
-            text += &section("Columns", &table(["column", "dtype", "elements per row"], rows, "columns"));
+            text += &section("Columns", &table(["column", "dtype", "shape, or elements per row"], rows, "columns"));
         }
         text += &notes(&self.notes);
         text + "</div>\n"
@@ -200,7 +200,7 @@ fn used_text(share: f64) -> String {
 
 /// Returns the cells of a column.
 fn cells(column: &PlanColumn) -> [String; 3] {
-    let PlanColumn { name, role, dtype, elements, place, exists } = column;
+    let PlanColumn { name, role, dtype, elements, shape, place, exists } = column;
     let mut first = format!("{} {}", dim(role.name()), code(name));
     if let Some(place) = place {
         add(&mut first, format_args!("<br/>{}", code(place)));
@@ -208,7 +208,8 @@ fn cells(column: &PlanColumn) -> [String; 3] {
     if *exists {
         add(&mut first, format_args!(" {}", dim("(exists already)")));
     }
-    [first, escaped(dtype, SHORT), units::count(*elements)]
+    let size = shape.as_ref().map_or_else(|| units::count(*elements), |shape| lengths(shape));
+    [first, escaped(dtype, SHORT), size]
 }
 
 /// Returns a number of bytes as words.

@@ -206,7 +206,7 @@ pub(super) fn figure(number: &str, what: &str) -> (String, String) {
 }
 
 /// Returns the lengths of the dimensions of an array.
-fn lengths(shape: &[u64]) -> String {
+pub(super) fn lengths(shape: &[u64]) -> String {
     shape.iter().map(|length| units::count(*length)).collect::<Vec<_>>().join(" × ")
 }
 

@@ -1,6 +1,7 @@
 //! The operator `eval`: an expression over the rows of the inputs, with outputs and reductions.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::fold::{Combine, SharedFold};
@@ -73,6 +74,16 @@ impl Operator for Eval {
             self.fold.keep(first_row / columns.tile_rows as u64, kept);
         }
         self.fold.add(bytemuck::cast_slice(&partials[columns.chunk_partials()]), how);
+    }
+
+    fn absorb_alike(&self, rows: Range<u64>, tile: &[u8]) {
+        let (columns, how) = (&self.kernel.columns, self.program.reductions());
+        if !columns.has_partials() {
+            return;
+        }
+        let states = self.states(bytemuck::cast_slice(&tile[columns.tile_partials(0..columns.tile_rows)]));
+        let tiles = rows.start / columns.tile_rows as u64..rows.end / columns.tile_rows as u64;
+        self.fold.add_alike(tiles, &states, bytemuck::cast_slice(&tile[columns.chunk_partials()]), how);
     }
 
     fn product_sums(&self) -> Box<[u64]> {

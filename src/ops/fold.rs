@@ -7,6 +7,7 @@
 //! operations depends only on the number of tiles.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A node with its state.
@@ -44,6 +45,16 @@ pub(crate) trait Combine {
 
 /// A level and an index.
 pub(crate) type Place = (u32, u64);
+
+/// Returns the most nodes of a tree of so many tiles, as long as at most so many chunks are claimed and not absorbed.
+/// Each of these leaves a gap between tiles that are, and so do the rows that each worker has left of its own; those that
+/// are being absorbed have nodes, too.
+pub(crate) fn most_nodes(tiles: u64, chunks: u64) -> u64 {
+    let ranges = 3 * chunks + 1;
+    // A range of tiles has two nodes of each level at most.
+    let of_range = tiles.div_ceil(ranges).max(1).ilog2() as u64 + 1;
+    tiles.min(ranges.saturating_mul(2 * of_range))
+}
 
 /// The nodes of the tree whose siblings have not arrived yet, and the sums of the words of chunks.
 #[derive(Clone, Default)]
@@ -222,6 +233,35 @@ impl SharedFold {
         nodes.into_iter().for_each(|node| self.insert(node, how));
     }
 
+    /// Adds tiles, each with this state, and the words of as many chunks.
+    pub(crate) fn add_alike(&self, tiles: Range<u64>, state: &[u64], words: &[u64], how: &(impl Combine + ?Sized)) {
+        // The states of nodes of all levels, and the words of as many chunks as these have tiles.
+        let (mut states, mut sums) = (vec![Box::<[u64]>::from(state)], words.to_vec());
+        for level in 1..64 - (tiles.end - tiles.start).leading_zeros() {
+            let mut double = states[level as usize - 1].clone();
+            how.combine(&mut double, &states[level as usize - 1]);
+            states.push(double);
+        }
+        let mut next = tiles.start;
+        while next < tiles.end {
+            // The largest node that begins there and ends in time.
+            let level = next.trailing_zeros().min((tiles.end - next).ilog2());
+            if how.words() > 0 {
+                self.add_node((level, next >> level), states[level as usize].clone(), how);
+            }
+            next += 1 << level;
+        }
+        let mut left = tiles.end - tiles.start;
+        while left > 0 && !words.is_empty() {
+            if left & 1 == 1 {
+                self.add(&sums, how);
+            }
+            let one = sums.clone();
+            how.add(&mut sums, &one);
+            left >>= 1;
+        }
+    }
+
     /// Inserts a node, and combines it with its sibling, if that has arrived, and so on.
     fn insert(&self, mut node: Node, how: &(impl Combine + ?Sized)) {
         loop {
@@ -395,6 +435,32 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_tree_has_no_more_nodes_than_it_may(
+            tiles in 1u64..5000, chunk in 1u64..40, under_way in 1usize..20, seed in any::<u64>(),
+        ) {
+            let (fold, mut claimed, mut state) = (SharedFold::default(), vec![], seed | 1);
+            let mut next = 0;
+            let most = most_nodes(tiles, under_way as u64);
+            while next < tiles || !claimed.is_empty() {
+                if next < tiles && claimed.len() < under_way {
+                    claimed.push(next..tiles.min(next + chunk));
+                    next = tiles.min(next + chunk);
+                    continue;
+                }
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // The oldest ones wait for long, so that there are gaps.
+                let which = (state >> 33) as usize % claimed.len();
+                let own = claimed.swap_remove(which.max(claimed.len() / 2));
+                let states = vec![1; (own.end - own.start) as usize];
+                fold.add_tiles((own.start, states.len()), 1, &states, &Shape);
+                let nodes = lock(&fold.nodes).nodes.len() as u64;
+                prop_assert!(nodes <= most, "{} nodes, at most {}", nodes, most);
+            }
+        }
+    }
+
     #[test]
     fn threads_that_add_at_once_have_the_same_tree() {
         let states: Vec<u64> = (1..=1000).collect();
@@ -412,6 +478,43 @@ mod tests {
                 }
             });
             assert_eq!(all.get(&Shape).finish(&Shape).unwrap()[0], shape(&states), "{part} tiles at a time");
+        }
+    }
+
+    /// The shape of the tree, and words of chunks that are added.
+    struct Both;
+
+    impl Combine for Both {
+        fn words(&self) -> usize {
+            1
+        }
+        fn combine(&self, left: &mut [u64], right: &[u64]) {
+            Shape.combine(left, right);
+        }
+        fn chunk_words(&self) -> usize {
+            2
+        }
+        fn add(&self, sums: &mut [u64], words: &[u64]) {
+            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+        }
+    }
+
+    #[test]
+    fn tiles_that_are_alike_have_the_same_tree() {
+        for (count, alike) in (1..70)
+            .flat_map(|count| (0..count).map(move |begin| (count, begin)))
+            .flat_map(|(count, begin)| (begin + 1..=count).map(move |end| (count, begin..end)))
+        {
+            let tiles: Vec<u64> = (0..count).map(|tile| if alike.contains(&tile) { 3 } else { tile + 10 }).collect();
+            let all = SharedFold::default();
+            all.add_alike(alike.clone(), &[3], &[5, 7], &Both);
+            for tile in (0..count).filter(|tile| !alike.contains(tile)) {
+                all.add_tiles((tile, 1), 1, &[tile + 10], &Both);
+                all.add(&[5, 7], &Both);
+            }
+            let all = all.get(&Both);
+            assert_eq!(all.sums(), [5 * count, 7 * count]);
+            assert_eq!(all.finish(&Both).unwrap()[0], shape(&tiles), "{alike:?} of {count}");
         }
     }
 

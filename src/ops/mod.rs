@@ -8,8 +8,10 @@ mod state;
 
 pub(crate) use custom::CustomOp;
 pub(crate) use eval::Eval;
-pub(crate) use fold::{Combine, Fold, Place};
+pub(crate) use fold::{Combine, Fold, Place, most_nodes};
 pub(crate) use state::State;
+
+use std::ops::Range;
 
 use crate::device::kernel::SharedKernel;
 use crate::error::Result;
@@ -24,6 +26,10 @@ pub(crate) trait Operator: Send + Sync {
     /// of a tile. Called once per chunk, in any order and from any worker. The final result must not depend on the
     /// order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
+
+    /// Absorbs rows, in whole tiles, each of which has the partial results of one tile that is a chunk of its own. Called
+    /// only for expressions whose [`Needs`](crate::expr::Needs) say so.
+    fn absorb_alike(&self, _rows: Range<u64>, _tile: &[u8]) {}
 
     /// Forgets all partial results, because every chunk is computed again. No worker is running.
     fn restart(&self) {}

@@ -1,6 +1,6 @@
 //! The state of a job: what the rows that were processed so far have come to.
 
-use super::fold::Fold;
+use super::fold::{Combine, Fold};
 use crate::error::Result;
 use crate::expr::{self, Reduction, Results};
 
@@ -19,6 +19,16 @@ impl State {
     /// Returns all reductions.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Reduction> {
         self.reductions.iter().chain(&self.products)
+    }
+
+    /// Returns the words of a node of the tree of tiles.
+    pub(crate) fn node_words(&self) -> usize {
+        self.reductions.words()
+    }
+
+    /// Returns the words that are kept of each tile.
+    pub(crate) fn kept_words(&self) -> usize {
+        self.reductions.iter().filter(|one| one.keeps_tiles()).map(|one| one.words() * one.columns()).sum()
     }
 
     /// Returns whether the other one has the same reductions.

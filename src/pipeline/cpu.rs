@@ -472,6 +472,7 @@ mod tests {
             inputs: vec![],
             outputs: vec![],
             queue: Queue::new(&[rows], TILE_ROWS, chunk_rows, chunk_rows, &[1]),
+            alike: vec![],
             compaction: None,
             arbiter: None,
             verification: None,

@@ -225,6 +225,7 @@ mod tests {
             inputs: vec![],
             outputs: vec![],
             queue: Queue::new(&[rows], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[2]),
+            alike: vec![],
             compaction: None,
             arbiter: None,
             losses: Losses::new(false),

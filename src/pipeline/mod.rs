@@ -37,6 +37,7 @@
 //! | `drive.rs` | runs the workers, on threads or on one thread |
 //! | `rounds.rs`, `losses.rs` | devices that fail during a run: others compute their rows |
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
+//! | `alike.rs` | rows that no worker claims, because what they give is known |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
 //! | `staging.rs` | creates the workers, the submitter and the memory of a device |
 //! | `panels.rs`, `products.rs` | products over the rows, on a device and on the CPU |
@@ -48,6 +49,7 @@
 //! | `verify.rs` | computes chosen chunks again and compares |
 //! | `meter.rs`, `clock.rs` | time, bytes and spans |
 
+mod alike;
 mod arbiter;
 mod clock;
 mod compact;
@@ -79,6 +81,7 @@ mod submitter;
 mod trials;
 mod verify;
 
+pub(crate) use alike::without;
 pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
 pub(crate) use cpu::CpuRun;
@@ -112,6 +115,8 @@ pub(crate) struct Work<'w> {
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
+    /// Rows that are not in the queue, in whole tiles. All rows of a range give the same.
+    pub(crate) alike: Vec<Range<u64>>,
     /// `Some` if the kernel selects rows.
     pub(crate) compaction: Option<Compaction<'w>>,
     /// Shares the cores between CPU workers and staging workers; `None` unless the run has both.
@@ -410,6 +415,7 @@ mod tests {
             inputs: vec![],
             outputs: vec![],
             queue: Queue::new(&[], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]),
+            alike: vec![],
             compaction: None,
             arbiter: None,
             losses: Losses::new(false),

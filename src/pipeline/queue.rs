@@ -30,6 +30,8 @@ pub(crate) struct Queue<'w> {
     /// All rows, for a restart.
     segments: Vec<Segment>,
     rows: u64,
+    /// Rows of the job that are in no segment.
+    others: u64,
     tile_rows: u64,
     chunk_rows: u64,
     /// Chunks do not shrink below this: the overhead per chunk would cost more than the wait saved.
@@ -165,6 +167,7 @@ impl<'w> Queue<'w> {
         Queue {
             segments: segments.to_vec(),
             rows: segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum(),
+            others: 0,
             tile_rows: tile_rows as u64,
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: (min_chunk_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
@@ -190,6 +193,11 @@ impl<'w> Queue<'w> {
     pub(crate) fn in_lots(self, lots: Vec<u64>) -> Self {
         debug_assert!(lots.is_sorted() && lots.iter().all(|first| first.is_multiple_of(self.tile_rows)));
         Queue { lots: Some(lots), ..self }
+    }
+
+    /// Counts so many rows of the job, which are in no segment, as finished.
+    pub(crate) fn beside(self, others: u64) -> Self {
+        Queue { others, ..self }
     }
 
     /// Stops handing out chunks when the token is cancelled, and reports progress after every chunk.
@@ -362,7 +370,8 @@ impl<'w> Queue<'w> {
     pub(crate) fn finish(&self, chunk: &Chunk) -> Result<()> {
         let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
         let Some(progress) = self.progress else { return Ok(()) };
-        panics::catch(|| panics::PROGRESS.into(), || progress(Progress { done, rows: self.rows }))?;
+        let progress = || progress(Progress { done: self.others + done, rows: self.rows() });
+        panics::catch(|| panics::PROGRESS.into(), progress)?;
         Ok(())
     }
 
@@ -378,12 +387,12 @@ impl<'w> Queue<'w> {
 
     /// Returns the finished rows.
     pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+        self.others + self.done.load(Ordering::Relaxed)
     }
 
     /// Returns the rows of the job.
     pub(crate) fn rows(&self) -> u64 {
-        self.rows
+        self.others + self.rows
     }
 
     fn is_stopped(&self) -> bool {

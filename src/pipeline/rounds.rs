@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use super::alike;
 use super::drive::drive;
 use super::losses::Loss;
 use super::{DeviceRun, Work, WorkerOutcome};
@@ -52,6 +53,7 @@ pub(crate) fn run(
         let queue = &work.queue;
         if queue.done() == queue.rows() {
             lost.extend(losses);
+            alike::absorb(work)?;
             return Ok((outcomes, lost));
         }
         if losses.is_empty() || queue.is_cancelled() {

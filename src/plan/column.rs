@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::units;
+
 /// One name of a job: its role, and where its rows come from or go to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
@@ -12,8 +14,11 @@ pub struct PlanColumn {
     pub role: Role,
     /// The dtype of its elements; `number` for a number that adapts.
     pub dtype: String,
-    /// Elements per row; for a resident array, all elements.
+    /// Elements per row; for a resident array and for a result, all elements.
     pub elements: u64,
+    /// The lengths of its dimensions, as NumPy has them: of an input with dimensions, of an output, and of a result.
+    /// `None` if it has none, or if they are not known before the run, as those of kept rows.
+    pub shape: Option<Vec<u64>>,
     /// The path of its file, `slice`, or its value; `None` if it is only on the device.
     pub place: Option<String>,
     /// Whether it is an output whose file already exists. Depending on its settings, a run replaces the file or
@@ -28,8 +33,10 @@ pub struct PlanColumn {
 pub enum Role {
     /// Rows that are read.
     Input,
-    /// Rows that are written.
+    /// Rows, or the elements of a result, that are written.
     Output,
+    /// A reduction along the rows that is not written: it has a value for each element of a row.
+    Result,
     /// A value that is the same for all rows.
     Value,
     /// An array that is the same for all rows and stays on each device.
@@ -43,6 +50,7 @@ impl Role {
         match self {
             Role::Input => "input",
             Role::Output => "output",
+            Role::Result => "result",
             Role::Value => "value",
             Role::Resident => "resident",
             Role::Scratch => "scratch",
@@ -52,12 +60,16 @@ impl Role {
 
 impl fmt::Display for PlanColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PlanColumn { name, role, dtype, elements, place, exists } = self;
+        let PlanColumn { name, role, dtype, elements, shape, place, exists } = self;
         write!(f, "{:14} {name}: ", role.name())?;
-        if *elements != 1 {
-            write!(f, "{elements} x ")?;
+        match shape {
+            // One dimension of rows is told elsewhere.
+            Some(shape) if shape.len() != 1 || *elements != 1 => {
+                write!(f, "{dtype} of shape {}", units::shape(shape))?;
+            }
+            _ if *elements != 1 => write!(f, "{elements} x {dtype}")?,
+            _ => write!(f, "{dtype}")?,
         }
-        write!(f, "{dtype}")?;
         if let Some(place) = place {
             write!(f, " = {}", place.escape_debug())?;
         }

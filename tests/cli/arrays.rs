@@ -9,6 +9,7 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("results are files with their dtype and shape", written),
+    ("plans show shapes", shapes),
     ("results of several passes get their names with the rows", together),
     ("--precision is for products of f32, and is told", precision),
     ("what cannot be written is refused, and leaves nothing", refused),
@@ -46,6 +47,64 @@ fn written(device: &str) -> Outcome {
     for output in report["outputs"].as_array().unwrap() {
         let file = fs::read(place.path(output["path"].as_str().unwrap())).unwrap();
         assert_eq!(output["blake3"], blake3::hash(&file).to_string(), "{output}");
+    }
+    RAN
+}
+
+fn shapes(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let floats = |count: usize| vec![0; count * 4];
+    place.raw("t.npy", &npy("<f4", "False", "(30, 4, 5)", &floats(600)));
+    place.raw("m.npy", &npy("<f4", "False", "(4, 5)", &floats(20)));
+    place.raw("k.npy", &npy("<f4", "False", "(30, 1, 1)", &floats(30)));
+    place.npy("x.npy", &[1.0; 30]);
+    for (args, lines) in [
+        (
+            &["y = t - m; mean(t, axis=0), sum(y, axis=(0, 2)), max(t)", "t=t.npy", "m=m.npy", "y=y.npy"][..],
+            &[
+                "input          t: f32 of shape (30, 4, 5) = t.npy",
+                "resident       m: f32 of shape (4, 5) = m.npy",
+                "output         y: f32 of shape (30, 4, 5) = y.npy",
+                "result         mean(t, axis=0): f32 of shape (4, 5)",
+                "result         sum(y, axis=(0, 2)): f32 of shape (4,)",
+            ][..],
+        ),
+        (
+            &["y = std(t, axis=2, keepdims=True) * k; s = sum(t, axis=0)", "t=t.npy", "k=k.npy", "y=y.npy", "s=s.npy"],
+            &[
+                "input          k: f32 of shape (30, 1, 1) = k.npy",
+                "output         y: f32 of shape (30, 4, 1) = y.npy",
+                "output         s: f32 of shape (4, 5) = s.npy",
+            ],
+        ),
+        // In several passes.
+        (
+            &["y = (t - mean(t, axis=0)) / 2; s = sum(y, axis=0)", "t=t.npy", "y=y.npy"],
+            &["output         y: f32 of shape (30, 4, 5) = y.npy", "result         s: f32 of shape (4, 5)"],
+        ),
+        // How many elements are kept is not known.
+        (&["y = t[t > 0]", "t=t.npy", "y=y.npy"], &["output         y: 20 x f32 = y.npy"]),
+        (
+            &["y = x * 2; sum(x)", "x=x.npy", "y=y.npy"],
+            &["input          x: f64 = x.npy\noutput         y: f64 = y.npy"],
+        ),
+    ] {
+        let plan = place.overshot(&[&["plan", "--device", device], args].concat());
+        if plan.stderr.contains("device memory is limited") {
+            return not_run("the device has no room for these rows");
+        }
+        assert!(lines.iter().all(|line| plan.stdout.contains(&format!("{line}\n"))), "{lines:?} {plan:?}");
+        assert_eq!(plan.stdout.lines().filter(|line| line.starts_with("result ")).count(), {
+            lines.iter().filter(|line| line.starts_with("result ")).count()
+        });
+        let json = place.overshot(&[&["plan", "--json", "--device", device], args].concat());
+        let json: Value = serde_json::from_str(&json.stdout).unwrap();
+        let shape = |name: &str| {
+            json["columns"].as_array().unwrap().iter().find(|column| column["name"] == name).unwrap()["shape"].clone()
+        };
+        if args[1] == "t=t.npy" {
+            assert_eq!(shape("t"), serde_json::json!([30, 4, 5]));
+        }
     }
     RAN
 }

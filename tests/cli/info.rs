@@ -31,7 +31,7 @@ fn files(device: &str) -> Outcome {
     place.raw("x.raw", &[0; 12]);
     let done = info(&place, &["x.npy", "big.npy", "f.npy", "x.raw:f32"]);
     let expected = "\
-x.npy: 3,000 rows of f64, 24.0 kB, shape (1,000, 3)
+x.npy: 3,000 rows of f64, 24.0 kB, shape (1000, 3)
   .npy version 1.0, dtype '<f8', C order, little-endian; can be used in place
 big.npy: 1 row of i32, 4 B
   .npy version 1.0, dtype '>i4', C order, big-endian; its bytes are swapped as it is read

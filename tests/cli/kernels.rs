@@ -97,7 +97,8 @@ fn forgotten_const(device: &str) -> Outcome {
     let columns = json["columns"].as_array().unwrap();
     assert_eq!(columns.len(), 4, "{columns:?}");
     let z = serde_json::json!({
-        "name": "z", "role": "output", "dtype": "f32", "elements": 3, "place": "z.raw", "exists": false
+        "name": "z", "role": "output", "dtype": "f32", "elements": 3, "shape": [100, 3], "place": "z.raw",
+        "exists": false
     });
     assert!(columns.contains(&z), "{columns:?}");
     assert_eq!(place.files(), before, "a plan touches nothing");

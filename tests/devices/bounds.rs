@@ -11,6 +11,7 @@ pub const MODULE: Module = Module { name: "bounds", cases: CASES, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("rows that no filter keeps are not read", left_out),
+    ("rows that are alike are not computed", alike),
     ("results are those without bounds", results),
     ("rows that stay on devices are all read", resident),
     ("bounds that are none are not used", wrong),
@@ -98,6 +99,58 @@ fn left_out(choice: &DeviceChoice) -> Outcome {
         let report = engine.run(job)?;
         check((x.read(), k.read()) == (of_x, of_k), format!("{text} reads other rows: {:?}", report.notes))?;
         check(report.notes.iter().any(|note| note.contains("were not read, because")), format!("{text} has no note"))?;
+    }
+    Ok(())
+}
+
+fn alike(choice: &DeviceChoice) -> Outcome {
+    let (x, k) = (numbers(ROWS, 5), keys());
+    let claimed = |report: &Report| report.devices.iter().map(|device| device.rows).sum::<u64>();
+    let tile = 4096;
+    for (text, most) in [
+        // The rows of key 7, or of the last keys, with those of the same blocks and tiles.
+        ("mean(x[k == 7]), std(x[k == 7]), count(k == 7)", 3000 + 2 * tile),
+        ("sum(where(k > 97, x, 0.1)), min(where(k > 97, x, 1)), prod(where(k > 97, x, 1))", 2503 + 2 * tile),
+        ("bincount(i64((k == 7) & (x > 0.5)), 2), histogram(x[k == 7], 10, 0, 1)", 3000 + 2 * tile),
+        ("bincount(i64(k == 7), 3, where(k == 7, x, 2))", 3000 + 2 * tile),
+        // Two values, and the tiles between them.
+        ("sum(where(k > 49, 1.5, where(k > 1000, x, -0.1)))", 2 * tile),
+        ("sum(where(k > 49, limit, where(k > 1000, x, -0.1)))", 2 * tile),
+        ("sum(x[k > 1000]), max(where(k > 1000, x, 7))", tile),
+        // Not known, or not the same for all rows.
+        ("sum(x[k == 7]), max(k)", ROWS as u64),
+        ("sum(where(k == 7, x, i))", ROWS as u64),
+        ("argmax(where(k == 7, x, -1))", ROWS as u64),
+        ("median(x[k == 7])", u64::MAX),
+    ] {
+        for chunk in [32 << 10, 1 << 20] {
+            let engine = engine(choice).chunk(chunk).build()?;
+            let (bounded_x, bounded_k) = (Bounded::new(&x, 300), Bounded::new(&k, 1500));
+            let last = AtomicU64::new(0);
+            let job = |x: Input<'_>, k: Input<'_>| -> Result<Report> {
+                let job = Job::eval(text)?.input("x", x).input("k", k);
+                let job = job.progress(|progress| {
+                    last.fetch_max(progress.done, Ordering::Relaxed);
+                });
+                engine.run(if text.contains("limit") { job.scalar("limit", 1.0 / 3.0) } else { job })
+            };
+            let found = job((&bounded_x).into(), (&bounded_k).into())?;
+            let reached = last.swap(0, Ordering::Relaxed);
+            let expected = job((&x).into(), (&k).into())?;
+            let same =
+                (found.rows, &found.results, &found.arrays) == (expected.rows, &expected.results, &expected.arrays);
+            check(same, format!("others with chunks of {chunk} bytes: {text}"))?;
+            if most == u64::MAX {
+                continue;
+            }
+            let rows = claimed(&found);
+            // Short ranges of rows are computed, but these are long in the smallest chunks.
+            let fits = rows <= ROWS as u64 && (chunk > 32 << 10 || rows <= most);
+            check(fits, format!("{rows} rows of at most {most} are computed: {text}"))?;
+            check(rows == 0 || reached == ROWS as u64, format!("progress ends at {reached}: {text}"))?;
+            let notes = found.notes.iter().filter(|note| note.contains("were not computed")).count();
+            check(notes == usize::from(rows < ROWS as u64), format!("{text}: {:?}", found.notes))?;
+        }
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ impl Stored {
     /// Returns a line about one of several arrays.
     pub fn text(&self) -> String {
         let what = match self.dtype {
-            Some(dtype) => format!("{dtype}, shape {}", lengths(&self.shape)),
+            Some(dtype) => format!("{dtype}, shape {}", units::shape(&self.shape)),
             None => format!("{}, which a job cannot read", self.kind),
         };
         units::one_line(&format!("array {}: {what}; {}", self.name, self.storage()))
@@ -53,14 +53,9 @@ impl Stored {
 
     /// Returns how it is stored.
     pub fn storage(&self) -> String {
-        let shards = self.shards.as_ref().map(|shards| format!(" in shards of {}", lengths(shards)));
-        let chunks = if self.chunks.is_empty() { "irregular chunks".into() } else { lengths(&self.chunks) };
+        let shards = self.shards.as_ref().map(|shards| format!(" in shards of {}", units::shape(shards)));
+        let chunks = if self.chunks.is_empty() { "irregular chunks".into() } else { units::shape(&self.chunks) };
         let (format, codecs) = (self.format, self.codecs.join(", "));
         units::one_line(&format!("{format}, chunks {chunks}{}; {codecs}", shards.unwrap_or_default()))
     }
-}
-
-fn lengths(shape: &[u64]) -> String {
-    let lengths: Vec<String> = shape.iter().map(|length| units::count(*length)).collect();
-    format!("({})", lengths.join(", "))
 }

@@ -6,6 +6,7 @@ use super::super::program::Program;
 use super::filter::{kept, program};
 use super::{Column, run_values};
 use crate::data::{Dtype, Scalar};
+use crate::device::kernel::TILE_ROWS;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -124,7 +125,7 @@ proptest! {
         let known: Vec<_> = columns.iter().zip([&[false][..], &has_bounds].concat())
             .map(|(column, has_bounds)| bounds(column).filter(|_| has_bounds))
             .collect();
-        let needed = needs.inputs(&known, if knows_scalars { &scalars } else { &[] });
+        let needed = needs.of_rows(&known, if knows_scalars { &scalars } else { &[] }).inputs;
         let others: Vec<Column> = columns.iter().zip(&needed).zip(&known).map(|((column, is_needed), known)| {
             let value = known.map_or(0, |(least, _)| least.bits());
             match is_needed {
@@ -137,6 +138,40 @@ proptest! {
             results(&program, &others, &scalars),
             "{}: {:?} needed of {:?}", text, needed, columns
         );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// Rows with equal outcomes give the same bits, wherever they are.
+    #[test]
+    fn rows_with_equal_outcomes_give_the_same(
+        (text, condition) in (prop::sample::select(TEXTS), prop::sample::select(CONDITIONS)),
+        constant in prop::sample::select(&["0", "3", "-2"][..]),
+        (t, s) in (dtype(), dtype()),
+        (seed, other_seed, len) in (1u64..1000, 1u64..1000, 1usize..3),
+        first in 0u64..100,
+    ) {
+        let text = format!("c = {}; {text}", condition.replace('C', constant));
+        let inputs = [("x", Dtype::F64), ("t", t), ("s", s), ("b", Dtype::Bool)];
+        let Some((program, scalars)) = bound(&text, &inputs) else { return Ok(()) };
+        let Some(needs) = Needs::of(&program) else { return Ok(()) };
+        let of_seed = |seed: u64, first: u64| {
+            let columns: Vec<_> = inputs.iter().zip(seed..).map(|((_, dtype), seed)| small(*dtype, len, seed)).collect();
+            let bounds: Vec<_> = columns.iter().map(bounds).collect();
+            let mut host = program.kernel().new_host_kernel().unwrap();
+            let partials = run_values(&mut *host, &program, first, len, &columns, &scalars).1;
+            (needs.of_rows(&bounds, &[]).outcome, partials)
+        };
+        // Neighbours of rows are always needed.
+        if text.contains("shift") {
+            return Ok(());
+        }
+        let (one, other) = (of_seed(seed, 0), of_seed(other_seed, first * TILE_ROWS as u64));
+        if one.0.is_some() && one.0 == other.0 {
+            prop_assert_eq!(one.1, other.1, "{}: {:?}", text, one.0);
+        }
     }
 }
 
@@ -180,10 +215,37 @@ fn what_a_filter_cannot_keep_is_not_needed() {
         ("mean(shift(x, 1, 0)[t > 5])", int(0, 5), None, [true, false]),
     ] {
         let Some(needs) = Needs::of(&program(text, &inputs)) else { panic!("{text}") };
-        let own = needs.inputs(&[None, t, f], &[]);
+        let own = needs.of_rows(&[None, t, f], &[]).inputs;
         assert_eq!([own[0], own[1] || own[2]], needed, "{text} {t:?} {f:?}");
     }
     for text in ["y = x + t", "sum(x * t)"] {
         assert!(Needs::of(&program(text, &inputs)).is_none(), "{text}");
     }
+}
+
+#[test]
+fn rows_have_an_outcome_if_they_are_alike() {
+    let inputs = [("x", Dtype::F64), ("t", Dtype::I32)];
+    let of = |text: &str, (least, greatest)| {
+        let Some(needs) = Needs::of(&program(text, &inputs)) else { panic!("{text}") };
+        needs.of_rows(&[None, Some((Scalar::I32(least), Scalar::I32(greatest)))], &[]).outcome
+    };
+    let is_some = |text: &str| of(text, (0, 5)).is_some();
+    for text in ["mean(x[t > 5])", "count(t > 5)", "sum(where(t > 5, x, 2))", "bincount(i64(t > 5), 2)"] {
+        assert!(is_some(text), "{text}");
+        assert_eq!(of(text, (0, 5)), of(text, (-9, 3)), "{text}");
+    }
+    // All have a result for each row, or results that say which row it is.
+    for text in ["y = x[t > 5]", "y = where(t > 5, x, 2)", "sum(where(t > 5, x, i))", "argmax(where(t > 5, x, 2))"] {
+        assert!(!is_some(text), "{text}");
+    }
+    assert!(!is_some("sum(where(t > 5, i, x))") && is_some("sum(where(t > 5, i, 2))"));
+    // Both are known, and not the same.
+    let text = "sum(where(t > 5, 1, where(t > 2, 2, 3)))";
+    let all = [(6, 9), (3, 5), (0, 2)].map(|bounds| of(text, bounds));
+    assert!(all.iter().all(Option::is_some) && all[0] != all[1] && all[0] != all[2] && all[1] != all[2]);
+    let text = "sum(where(t > 5, t, 0))";
+    let all = [(7, 7), (6, 6), (0, 2)].map(|bounds| of(text, bounds));
+    assert!(all.iter().all(Option::is_some) && all[0] != all[1] && all[0] != all[2] && all[1] != all[2]);
+    assert!(of(text, (6, 7)).is_none());
 }

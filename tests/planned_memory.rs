@@ -1,5 +1,5 @@
-//! Memory that columns of tables and arrays of stores take while they are decoded is not more than they say, and not
-//! much less.
+//! Memory that columns of tables and arrays of stores take while they are decoded, and that partial results take, is not
+//! more than sources and plans say, and not much less.
 //!
 //! This program counts the bytes that Rust allocates, which is all but what the library of zstd needs.
 #![cfg(all(feature = "arrow", feature = "parquet"))]
@@ -15,9 +15,9 @@ use std::thread;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use overshot::{Arrow, Parquet, Source};
+use overshot::{Arrow, DeviceChoice, Dtype, Engine, Error, Job, Parquet, Result, Source, device::Emulated};
 #[cfg(feature = "zarr")]
-use overshot::{DeviceChoice, Engine, Job, Zarr, io::Codec};
+use overshot::{Zarr, io::Codec};
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnWriter;
 use parquet::file::properties::WriterProperties;
@@ -116,9 +116,85 @@ fn arrow(path: &Path, values: &[f64], batch_rows: usize, codec: CompressionType)
     file.finish().unwrap();
 }
 
+/// Rows of this width, whose elements are small integers.
+struct Wide([u64; 2]);
+
+impl Source for Wide {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+    fn rows(&self) -> u64 {
+        self.0[0] * self.0[1]
+    }
+    fn shape(&self) -> Option<&[u64]> {
+        Some(&self.0)
+    }
+    fn name(&self) -> String {
+        "wide".into()
+    }
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        let rows: &mut [f64] = bytemuck::cast_slice_mut(dst);
+        rows.iter_mut().zip(first..).for_each(|(value, row)| *value = (row % 1021) as f64);
+        Ok(())
+    }
+}
+
+/// Reductions along rows of 160 kB: their partial results are larger.
+fn reduced(device: DeviceChoice) {
+    let (rows, width) = (2000, 20_000);
+    let engine = Engine::builder().device(device).build().unwrap();
+    let wide = Wide([rows, width]);
+    let job = || Job::eval("m = mean(x, axis=0); s = std(x, axis=0)").unwrap().input("x", &wide);
+    let plan = engine.plan(&job()).unwrap();
+    let workers = plan.devices.iter().map(|device| device.other_bytes + device.device_bytes + device.pinned_bytes);
+    // The results are computed, and returned as numbers of their dtype and in the report.
+    let (others, results) = (workers.sum::<u64>(), 2 * width * 8 * 4);
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let report = engine.run(job()).unwrap();
+    let most = (MOST.load(Ordering::Relaxed) - before) as u64;
+    let said = plan.state_bytes + others + results;
+    println!(
+        "{}: at most {most} bytes of {said}, of which {} are partial results",
+        plan.devices[0].id, plan.state_bytes
+    );
+    assert!(most <= said, "{most} bytes were allocated, and the plan says {said}");
+    assert!(most >= said / 10, "{most} bytes are far less than {said}");
+    assert_eq!(report.rows, rows);
+}
+
+/// Rows of 64 MiB, within a limit that holds three of them; and with a limit that holds none.
+fn large_rows() {
+    let (rows, width) = (12, 8 << 20);
+    let wide = Wide([rows, width]);
+    let engine = |bytes: u64| Engine::builder().device(Emulated::new()).device_memory(bytes).build().unwrap();
+    let job = || Job::eval("sum(max(x, axis=1)), max(sum(x, axis=1))").unwrap().input("x", &wide);
+    let few = engine(200 << 20);
+    let plan = few.plan(&job()).unwrap();
+    let said: u64 = plan.devices.iter().map(|device| device.other_bytes + device.device_bytes + device.pinned_bytes).sum();
+    assert!(plan.devices[0].device_bytes <= 200 << 20 && plan.devices[0].pinned_bytes <= 256 << 20, "{plan}");
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let report = few.run(job()).unwrap();
+    let most = (MOST.load(Ordering::Relaxed) - before) as u64;
+    println!("rows of 64 MiB: at most {most} bytes of {said}");
+    // Threads, names and the report take some kilobytes.
+    assert!(most <= said + (1 << 20), "{most} bytes were allocated, and the plan says {said}");
+    let sums = (0..rows).map(|row| (row * width..(row + 1) * width).map(|element| element % 1021).sum::<u64>());
+    let results: Vec<_> = report.results.into_iter().map(|(_, result)| result.unwrap()).collect();
+    assert_eq!(results, [((1020 * rows) as f64).into(), (sums.max().unwrap() as f64).into()]);
+    assert!(report.devices[0].peak_device_bytes <= 200 << 20, "{:?}", report.devices);
+    let error = engine(60 << 20).run(job()).unwrap_err();
+    let Error::Budget { needed, .. } = error else { panic!("{error}") };
+    assert!(engine(needed).plan(&job()).is_ok() && engine(needed - 1).plan(&job()).is_err(), "{needed} bytes");
+}
+
 // One test, because others would allocate at the same time.
 #[test]
-fn decoding_takes_no_more_memory_than_the_source_says() {
+fn no_more_memory_is_taken_than_sources_and_plans_say() {
+    reduced(DeviceChoice::Cpu);
+    reduced(Emulated::new().into());
+    large_rows();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t");
     for (distinct, pages, codec) in [

@@ -1,8 +1,9 @@
-//! Which rows of inputs are not read, because no result depends on them: see [`Needs`].
+//! Which rows of inputs are not read, because no result depends on them, and which rows are not computed, because all
+//! of them give the same: see [`Needs`].
 
 use super::check::BoundJob;
 use crate::data::{Bounds, Input, Scalar, Unread};
-use crate::expr::Needs;
+use crate::expr::{Dependence, Needs, Outcome};
 use crate::units::count;
 use std::ops::Range;
 
@@ -18,10 +19,18 @@ struct Column {
     unread: Unread,
 }
 
-/// Returns the rows of each column that are not read. Adds notes.
-pub(super) fn of(bound: &BoundJob, inputs: &[(String, Input<'_>)], notes: &mut Vec<String>) -> Vec<Unread> {
+/// The rows of a job that need not be read or computed.
+pub(super) struct Unneeded {
+    /// The rows of each column that are not read.
+    pub(super) unread: Vec<Unread>,
+    /// Rows in whole tiles, of each range of which all give the same, in ascending order.
+    pub(super) alike: Vec<Range<u64>>,
+}
+
+/// Returns the rows that need not be read or computed. Adds notes.
+pub(super) fn of(bound: &BoundJob, inputs: &[(String, Input<'_>)], notes: &mut Vec<String>) -> Unneeded {
     let streamed = || inputs.iter().zip(&bound.inputs).enumerate().filter(|(_, (_, column))| !column.is_resident);
-    let Some(needs) = &bound.needs else { return all_read(bound) };
+    let Some(needs) = &bound.needs else { return none(bound) };
     let columns = streamed().map(|(input, ((name, source), _))| {
         let bounds = if needs.is_conditional(input) { bounds_of(name, source, bound.rows, notes) } else { vec![] };
         // Rows that stay on devices are there for other jobs, too.
@@ -31,7 +40,14 @@ pub(super) fn of(bound: &BoundJob, inputs: &[(String, Input<'_>)], notes: &mut V
     let mut columns: Vec<Column> = columns.collect();
     let values = &bound.operator.kernel().values;
     let scalars = if values.are_known() { values.known().unwrap_or_default() } else { &[] };
-    divide(needs, scalars, &bound.range, &mut columns);
+    let alike = divide(needs, scalars, &bound.range, &mut columns);
+    // Rows that stay on devices are copied there.
+    let alike = alike.into_iter().filter(|_| !columns.iter().any(|column| column.is_whole));
+    let tile = bound.operator.kernel().columns.unit_rows() as u64;
+    let alike = alike.filter_map(|rows| {
+        let tiles = rows.start.next_multiple_of(tile)..rows.end / tile * tile;
+        (tiles.start < tiles.end).then_some(tiles)
+    });
     let left_out = columns.iter().zip(streamed()).filter_map(|(column, (_, ((name, source), _)))| {
         let rows = column.unread.count(&bound.range);
         // Rows in memory are used there.
@@ -45,12 +61,14 @@ pub(super) fn of(bound: &BoundJob, inputs: &[(String, Input<'_>)], notes: &mut V
             left_out.join(", ")
         ));
     }
-    columns.into_iter().map(|column| column.unread).collect()
+    let alike = alike.collect();
+    Unneeded { unread: columns.into_iter().map(|column| column.unread).collect(), alike }
 }
 
-/// What [`of`] returns if all rows are read.
-pub(super) fn all_read(bound: &BoundJob) -> Vec<Unread> {
-    bound.inputs.iter().filter(|column| !column.is_resident).map(|_| Unread::default()).collect()
+/// What [`of`] returns if all rows are read and computed.
+pub(super) fn none(bound: &BoundJob) -> Unneeded {
+    let streamed = bound.inputs.iter().filter(|column| !column.is_resident);
+    Unneeded { unread: streamed.map(|_| Unread::default()).collect(), alike: vec![] }
 }
 
 /// Returns the bounds of an input of so many rows. None, with a note, if they cannot be used.
@@ -70,32 +88,41 @@ fn bounds_of(name: &str, input: &Input<'_>, rows: u64, notes: &mut Vec<String>) 
     vec![]
 }
 
-/// Finds the rows that are not read, one range after the other in which no bounds change.
-fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Column]) {
+/// Finds the rows that are not read, one range after the other in which no bounds change. Returns ranges of rows, of
+/// each of which all give the same.
+fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Column]) -> Vec<Range<u64>> {
     let ends = columns.iter().flat_map(|column| &column.bounds).flat_map(|own| [own.rows.start, own.rows.end]);
     let mut ends: Vec<u64> = ends.collect();
     if ends.is_empty() {
-        return;
+        return vec![];
     }
     ends.retain(|end| rows.contains(end));
     ends.extend([rows.start, rows.end]);
     ends.sort_unstable();
     ends.dedup();
     let inputs = columns.iter().map(|column| column.input + 1).max().unwrap_or(0);
-    let (mut bounds, mut known, mut needed) = (vec![None; inputs], None, Vec::new());
+    let (mut bounds, mut known) = (vec![None; inputs], None::<(Vec<_>, Dependence)>);
+    let mut alike: Vec<(Range<u64>, Outcome)> = vec![];
     for range in ends.windows(2).map(|pair| pair[0]..pair[1]) {
         columns.iter_mut().for_each(|column| bounds[column.input] = column.at(&range));
         // Pages of rows in no order mostly have the same bounds.
-        if known.as_ref() != Some(&bounds) {
-            needed = needs.inputs(&bounds, scalars);
-            known = Some(bounds.clone());
+        let (_, depend) = match known.take() {
+            Some(own) if own.0 == bounds => known.insert(own),
+            _ => known.insert((bounds.clone(), needs.of_rows(&bounds, scalars))),
+        };
+        if let Some(outcome) = &depend.outcome {
+            match alike.last_mut() {
+                Some((last, own)) if last.end == range.start && own == outcome => last.end = range.end,
+                _ => alike.push((range.clone(), outcome.clone())),
+            }
         }
-        for column in columns.iter_mut().filter(|column| !column.is_whole && !needed[column.input]) {
+        for column in columns.iter_mut().filter(|column| !column.is_whole && !depend.inputs[column.input]) {
             // A value within the bounds: what is known of the results was deduced for these.
             let value = bounds[column.input].map_or(0, |(least, _)| least.bits());
             column.unread.push(range.clone(), value);
         }
     }
+    alike.into_iter().map(|(rows, _)| rows).collect()
 }
 
 impl Column {

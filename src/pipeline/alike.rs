@@ -1,0 +1,88 @@
+//! Rows that no worker claims, because statistics of the inputs say that all of them give the same: one tile of them is
+//! computed, and absorbed as often as there are tiles.
+
+use std::ops::Range;
+
+use super::Work;
+use super::cpu::bytes_of;
+use super::queue::Segment;
+use crate::device::kernel::Uniform;
+use crate::error::{Error, Result};
+use crate::panics;
+
+/// Returns the segments without these rows, which are whole tiles in ascending order.
+pub(crate) fn without(segments: &[Segment], rows: &[Range<u64>]) -> Vec<Segment> {
+    let rest = |segment: &Segment| {
+        let mut next = segment.rows.start;
+        let mut parts = vec![];
+        for own in rows.iter().filter(|own| own.start < segment.rows.end && segment.rows.start < own.end) {
+            parts.push(next..own.start);
+            next = own.end;
+        }
+        parts.push(next..segment.rows.end);
+        parts.retain(|part| part.start < part.end);
+        parts.into_iter().map(|rows| Segment { rows, ..segment.clone() }).collect::<Vec<_>>()
+    };
+    segments.iter().flat_map(rest).collect()
+}
+
+/// Absorbs the rows of the run that no worker claims, when the workers have ended.
+///
+/// # Errors
+/// [`Error::is_abandoned`] if values of the kernel never come. [`Error::Panicked`] if the kernel panics.
+pub(super) fn absorb(work: &Work<'_>) -> Result<()> {
+    let kernel = work.operator.kernel();
+    let Some(first) = work.alike.first() else { return Ok(()) };
+    let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
+    let values = kernel.values.wait().ok_or_else(Error::abandoned)?;
+    let resident: Vec<&[u8]> = kernel.resident.iter().map(|array| array.bytes()).collect();
+    let uniform = Uniform { resident: &resident, values, total_rows: kernel.columns.total_rows };
+    let (columns, tile) = (&kernel.columns, kernel.columns.tile_rows);
+    debug_assert!(columns.outputs.is_empty() && first.start.is_multiple_of(tile as u64));
+    let (mut memory, mut partials) = (vec![vec![]; work.inputs.len()], vec![]);
+    let bytes = columns.partial_bytes(tile);
+    for rows in &work.alike {
+        let mut inputs: Vec<&[u8]> = Vec::with_capacity(memory.len());
+        for ((input, memory), size) in work.inputs.iter().zip(&mut memory).zip(&columns.inputs) {
+            // None of these rows is read: see `InputColumn::unread`.
+            let to = bytes_of(memory, tile * size)?;
+            input.read(rows.start, to)?;
+            inputs.push(to);
+        }
+        let of_tile = bytes_of(&mut partials, bytes)?;
+        of_tile[columns.chunk_partials()].fill(0);
+        panics::catch(|| kernel.whose(), || host.run(rows.start, tile, &inputs, &mut [], of_tile, &uniform))?;
+        work.operator.absorb_alike(rows.clone(), of_tile);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn segments_lose_these_rows_and_no_others(
+            borders in prop::collection::btree_set(0u64..60, 0..12),
+            cuts in prop::collection::btree_set(1u64..50, 0..5),
+        ) {
+            let borders: Vec<u64> = borders.into_iter().collect();
+            let rows: Vec<_> = borders.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
+            let ends: Vec<u64> = [0].into_iter().chain(cuts).chain([50]).collect();
+            let segments = ends.windows(2).enumerate().map(|(number, pair)| Segment {
+                rows: pair[0]..pair[1], owner: (number % 2 == 0).then_some(number), fully_resident: false,
+            });
+            let segments: Vec<_> = segments.collect();
+            let left = without(&segments, &rows);
+            prop_assert!(left.iter().all(|segment| !segment.rows.is_empty()));
+            let owners = |segments: &[Segment]| -> Vec<(u64, Option<usize>)> {
+                segments.iter().flat_map(|segment| segment.rows.clone().map(|row| (row, segment.owner))).collect()
+            };
+            let twin: Vec<_> =
+                owners(&segments).into_iter().filter(|(row, _)| !rows.iter().any(|own| own.contains(row))).collect();
+            prop_assert_eq!(owners(&left), twin);
+        }
+    }
+}
