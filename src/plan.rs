@@ -189,13 +189,18 @@ impl Shape {
     }
 
     /// Returns the most bytes of partial results on the host, besides those of chunks under way. Each worker may have
-    /// sums of the words of chunks, and the first half of a node that it combines.
+    /// sums of the words of chunks, and the first half of a node that it combines. What is kept is copied for the
+    /// results, and each tile may be a chunk with a place of its own.
     fn state_bytes(&self, tiles: u64, devices: &[DevicePlan]) -> u64 {
-        let chunks: usize = devices.iter().map(|device| device.workers * device.slots.max(1)).sum();
+        let held = if self.compacts { MOST_HELD } else { 1 };
+        let chunks: usize = devices.iter().map(|device| device.workers * device.slots.max(held)).sum();
         let workers: usize = devices.iter().map(|device| device.workers).sum();
         let nodes = most_nodes(tiles, chunks as u64).saturating_add(workers as u64);
-        let sums = (workers * self.columns.chunk_words) as u64;
-        let kept = tiles.saturating_mul(self.kept_words as u64);
+        let sums = ((workers + 5) * self.columns.chunk_words) as u64;
+        let kept = match self.kept_words {
+            0 => 0,
+            words => tiles.saturating_mul(4 * words as u64 + 8),
+        };
         nodes.saturating_mul(self.node_words as u64).saturating_add(sums).saturating_add(kept).saturating_mul(8)
     }
 }
@@ -221,7 +226,8 @@ pub(crate) const MOST_HELD: usize = 4;
 #[non_exhaustive]
 #[must_use = "a plan changes nothing"]
 pub struct Plan {
-    /// The columns of the job: inputs, outputs, then values and arrays that are the same for all rows.
+    /// The columns of the job: inputs, outputs, then values and arrays that are the same for all rows, and results that
+    /// are arrays.
     pub columns: Vec<PlanColumn>,
     /// The reasons why the job could not be run here, if any.
     pub notes: Vec<String>,

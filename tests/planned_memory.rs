@@ -139,9 +139,8 @@ impl Source for Wide {
     }
 }
 
-/// Reductions along rows of 160 kB: their partial results are larger.
-fn reduced(device: DeviceChoice) {
-    let (rows, width) = (2000, 20_000);
+/// Reductions along rows, whose partial results are larger than a row.
+fn reduced(device: DeviceChoice, (rows, width): (u64, u64)) {
     let engine = Engine::builder().device(device).build().unwrap();
     let wide = Wide([rows, width]);
     let job = || Job::eval("m = mean(x, axis=0); s = std(x, axis=0)").unwrap().input("x", &wide);
@@ -159,7 +158,7 @@ fn reduced(device: DeviceChoice) {
         plan.devices[0].id, plan.state_bytes
     );
     assert!(most <= said, "{most} bytes were allocated, and the plan says {said}");
-    assert!(most >= said / 10, "{most} bytes are far less than {said}");
+    assert!(most >= said / 20, "{most} bytes are far less than {said}");
     assert_eq!(report.rows, rows);
 }
 
@@ -171,7 +170,8 @@ fn large_rows() {
     let job = || Job::eval("sum(max(x, axis=1)), max(sum(x, axis=1))").unwrap().input("x", &wide);
     let few = engine(200 << 20);
     let plan = few.plan(&job()).unwrap();
-    let said: u64 = plan.devices.iter().map(|device| device.other_bytes + device.device_bytes + device.pinned_bytes).sum();
+    let said: u64 =
+        plan.devices.iter().map(|device| device.other_bytes + device.device_bytes + device.pinned_bytes).sum();
     assert!(plan.devices[0].device_bytes <= 200 << 20 && plan.devices[0].pinned_bytes <= 256 << 20, "{plan}");
     let before = ALLOCATED.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -192,8 +192,11 @@ fn large_rows() {
 // One test, because others would allocate at the same time.
 #[test]
 fn no_more_memory_is_taken_than_sources_and_plans_say() {
-    reduced(DeviceChoice::Cpu);
-    reduced(Emulated::new().into());
+    // A tile in each chunk, and many.
+    for shape in [(2000, 20_000), (100_000, 600)] {
+        reduced(DeviceChoice::Cpu, shape);
+        reduced(Emulated::new().into(), shape);
+    }
     large_rows();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t");

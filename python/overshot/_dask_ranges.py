@@ -54,6 +54,8 @@ class RangeTasks:
         self._workers = Workers(client)
         self._tasks: dict[tuple[str, int], _Task] = {}
         """By worker and range."""
+        self._ended: set[str] = set()
+        """The workers whose tasks ended in the last step."""
         self._job, self._number = uuid.uuid4().hex, 0
         self.is_alone = False
         """Whether the job has waited for a worker for some time. It is true once."""
@@ -85,17 +87,13 @@ class RangeTasks:
             for number in [number for own, number in tasks if own == worker]:
                 tasks.pop((worker, number)).drop()
             parts.lost(worker)
-        for worker in {worker for worker, _ in tasks} - workers.running.keys():
-            # A paused worker ends its task, and begins no other one.
-            if (number := parts.give_back(worker)) is not None:
-                tasks.pop((worker, number)).drop()
         for worker in parts.fastest(worker for worker in workers.running if worker not in parts):
             claim = parts.claim(worker, now())
             if claim is None:
                 break
             self._begin(worker, claim)
-        for worker in [worker for worker, threads in workers.running.items() if threads == 1]:
-            # With more threads, it would run both at a time.
+        # Whoever has just ended one. A worker with more than one thread would run both at a time.
+        for worker in {worker for worker in self._ended if workers.running.get(worker) == 1}:
             if (claim := parts.claim_ahead(worker)) is not None:
                 self._begin(worker, claim)
         if not tasks:
@@ -106,6 +104,7 @@ class RangeTasks:
         ended = [key for key, task in tasks.items() if task.result.done()]
         for worker, number in ended:
             _take(tasks.pop((worker, number)), worker, number, parts, now())
+        self._ended = {worker for worker, _ in ended}
         return bool(ended)
 
     def _begin(self, worker: str, claim: Claim) -> None:

@@ -25,8 +25,7 @@ def cublas() -> str | None:
     return _load("libcublas.so.1[3-9]") if _load("libcublasLt.so.1[3-9]") else None
 
 
-@functools.lru_cache
-def _load(name: str) -> str | None:
+def _load_anew(name: str) -> str | None:
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for path in sorted(glob.glob(os.path.join(folder, "cu1[3-9]", "lib", name))):
@@ -37,3 +36,6 @@ def _load(name: str) -> str | None:
                 continue
             return path
     return None
+
+
+_load = functools.lru_cache(_load_anew)

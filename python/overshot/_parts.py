@@ -62,7 +62,7 @@ class Ranges:
         self.partial: Partial | None = None
         self.rows_done = 0
         self.starts = [0] * len(ranges)
-        """How often each range was claimed and not given back."""
+        """How often each range was claimed, without those that a lost worker had not begun."""
         self._ranges = list(ranges)
         self._waiting = deque(range(len(ranges)))
         self._rows_waiting = sum(end - first for first, end in ranges)
@@ -109,7 +109,8 @@ class Ranges:
         should not: it is slow, or other workers may soon have none.
         """
         pace = self._pace.get(worker)
-        if worker not in self._running or worker in self._ahead or pace is None:
+        if not self._copies or worker not in self._running or worker in self._ahead or pace is None:
+            # Without copies, what waits behind a range that is late could not be run by others.
             return None
         if len(self._waiting) < AHEAD * len(self._running) or pace > SLOW * median(self._pace.values()):
             return None
@@ -118,20 +119,12 @@ class Ranges:
         self._ahead[worker] = index
         return self._claimed(worker, index)
 
-    def give_back(self, worker: Hashable) -> int | None:
-        """Takes the range back that a worker has claimed ahead. Returns its number; `None` if it has none."""
-        index = self._ahead.pop(worker, None)
-        if index is not None:
-            self.starts[index] -= 1
-            self._forget(worker, index)
-            self._wait_again(index)
-        return index
-
     def complete(self, worker: Hashable, number: int, partial: Partial, now: float) -> bool:
         """Takes the result of a worker's range. Returns whether it is the first one of this range."""
         index, since = self._end(worker, number, now)
         rows = self._size(index)
-        if rows:
+        # If the driver hears of both ranges of a worker at once, how long one took is not known.
+        if rows and now > since:
             self._pace[worker] = (now - since) / rows
         if self._done[index]:
             return False
@@ -150,7 +143,11 @@ class Ranges:
 
         Raises `Lost` if too many workers were lost with the range that it ran.
         """
-        self.give_back(worker)
+        ahead = self._ahead.pop(worker, None)
+        if ahead is not None:
+            self.starts[ahead] -= 1
+            self._forget(worker, ahead)
+            self._wait_again(ahead)
         if worker in self._running:
             self.failed(worker, self._running[worker][0], 0.0, cause)  # no other range begins now
         self._pace.pop(worker, None)
@@ -163,7 +160,7 @@ class Ranges:
         self._pace.pop(worker, None)
         index, _ = self._end(worker, number, now)
         self._losses[index] += 1
-        if self._done[index] or self._workers.get(index):
+        if self._is_settled(index):
             return
         if self._losses[index] >= LOSSES:
             first, end = self._ranges[index]
@@ -176,21 +173,26 @@ class Ranges:
         self._workers.setdefault(index, []).append(worker)
         return Claim(index, self._ranges[index])
 
+    def _is_settled(self, index: int) -> bool:
+        """Returns whether a range is complete, or a worker has it."""
+        return self._done[index] or index in self._workers
+
     def _wait_again(self, index: int) -> None:
-        self._waiting.appendleft(index)
-        self._rows_waiting += self._size(index)
+        if not self._is_settled(index):
+            self._waiting.appendleft(index)
+            self._rows_waiting += self._size(index)
 
     def _size(self, index: int) -> int:
         first, end = self._ranges[index]
         return end - first
 
     def _end(self, worker: Hashable, number: int, now: float) -> tuple[int, float]:
-        """Ends a range of a worker. Returns its number, and since when it ran."""
+        """Ends a range of a worker. Returns its number, and since when it ran; if that is not known, `now`."""
         index, since = self._running[worker]
         ahead = self._ahead.pop(worker, None)
         if number == ahead:
             # The driver hears of the second one first.
-            index = number
+            index, since = number, now
         else:
             del self._running[worker]
             if ahead is not None:

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -159,7 +160,8 @@ def test_the_ranges_of_lost_workers_run_again(seed):
     borders = sorted({0, total, *(4096 * rng.randrange(total // 4096 + 1) for _ in range(20))})
     ranges = list(zip(borders[:-1], borders[1:]))
     partials = of(ranges, total)
-    parts = Ranges(ranges, copies=rng.random() < 0.7)
+    copies = rng.random() < 0.7
+    parts = Ranges(ranges, copies=copies)
     workers, now, lost = list(range(rng.randrange(1, 8))), 0.0, set()
     running = {worker: [] for worker in workers}
     looks_ahead, most_ahead = rng.random() < 0.7, 0
@@ -173,6 +175,9 @@ def test_the_ranges_of_lost_workers_run_again(seed):
         for worker in workers if looks_ahead else []:
             if (claim := parts.claim_ahead(worker)) is not None:
                 running[worker].append(claim)
+        # Nobody runs what is complete or what two others have.
+        claimed = Counter(claim.number for claims in running.values() for claim in claims)
+        assert all(count <= (2 if copies else 1) for count in claimed.values())
         most_ahead = max(most_ahead, *(len(claims) for claims in running.values()))
         worker = rng.choice([worker for worker in workers if running[worker]])
         # The driver may hear of the second one first.
@@ -187,15 +192,11 @@ def test_the_ranges_of_lost_workers_run_again(seed):
                 lost.update(claim.number for claim in running[worker])
                 running[worker].clear()
                 parts.lost(worker)
-        elif what < 0.2 and running[worker]:
-            given = parts.give_back(worker)
-            kept = [claim, *running[worker]]
-            running[worker] = [claim for claim in kept if claim.number != given]
         else:
             parts.complete(worker, claim.number, pickle.loads(pickle.dumps(partials[claim.number])), now)
     assert parts.partial.is_complete and parts.rows_done == total
     assert parts.partial.finish()["sum(i)"] == total * (total - 1) // 2
-    assert max(parts.starts) <= 2 and most_ahead <= (2 if looks_ahead else 1)
+    assert max(parts.starts) <= 2 and most_ahead <= (2 if looks_ahead and copies else 1)
     # A worker that is late, or lost, after the end changes nothing.
     for worker, claims in running.items():
         for claim in claims:
@@ -216,8 +217,7 @@ def test_a_worker_claims_ahead_if_many_ranges_wait():
     assert parts.claim_ahead("a").number == 5
     parts.complete("a", 2, partials[2], 3.0)
     assert "a" in parts and parts.claim_ahead("a").number == 6
-    # What a worker gives back, or is lost with, is claimed before others.
-    assert parts.give_back("b") == 4 and parts.give_back("b") is None
+    # What a worker is lost with is claimed before others.
     parts.lost("b")
     assert [parts.claim(worker, 3.0).number for worker in "bc"] == [3, 4]
     parts.complete("a", 5, partials[5], 4.0)
@@ -226,8 +226,13 @@ def test_a_worker_claims_ahead_if_many_ranges_wait():
     parts.complete("c", 4, partials[4], 4.0)
     assert parts.claim("c", 4.0).number == 7
     assert parts.claim("d", 4.0).number == 8
-    # Of the two ranges of `a`, which is late, the one that it has not begun ends last; but 6 is all that it has.
-    assert parts.starts == [1] * 9 + [0]
+    # 3 was begun twice, and 4 by one worker only.
+    assert parts.starts == [1, 1, 1, 2, 1, 1, 1, 1, 1, 0]
+    parts = Ranges(ranges, copies=False)
+    assert parts.claim("a", 0.0).number == 0
+    parts.complete("a", 0, partials[0], 1.0)
+    assert parts.claim("a", 1.0).number == 1
+    assert parts.claim_ahead("a") is None, "nobody could run it instead"
 
 
 def test_a_copy_of_what_a_worker_has_not_begun():
@@ -238,13 +243,48 @@ def test_a_copy_of_what_a_worker_has_not_begun():
         parts.claim(worker, 0.0)
         parts.complete(worker, number, partials[number], 1.0)
     assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
-    for number in (3, 5, 6, 7):
-        parts.complete("b", number, partials[number], 2.0)
-        claim = parts.claim("b", 2.0)
+    for number, now in zip((3, 5, 6, 7), (1.1, 1.2, 1.3, 1.4)):
+        parts.complete("b", number, partials[number], now)
+        claim = parts.claim("b", now)
     # `a` hangs: what it has begun ends earlier than what it has not.
-    assert claim.number == 4 and parts.complete("b", 4, partials[4], 3.0)
+    assert claim.number == 4 and parts.complete("b", 4, partials[4], 1.5)
     assert parts.claim("b", 9.0).number == 2 and parts.complete("b", 2, partials[2], 10.0)
     assert parts.is_complete and parts.partial.is_complete
+
+
+def test_a_worker_is_lost_with_what_others_have():
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(8)]
+    for ends in (True, False):
+        partials = of(ranges, 8 * 4096)
+        parts = Ranges(ranges)
+        for number, worker in enumerate("ab"):
+            parts.claim(worker, 0.0)
+            parts.complete(worker, number, partials[number], 1.0)
+        assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
+        for number, now in zip((3, 5, 6, 7), (1.1, 1.2, 1.3, 1.4)):
+            parts.complete("b", number, partials[number], now)
+            claim = parts.claim("b", now)
+        assert claim.number == 4
+        if ends:
+            parts.complete("b", 4, partials[4], 3.0)
+        parts.lost("a")
+        # Only what it ran: another worker has run, or runs, the other one.
+        assert parts.claim("c", 3.0).number == 2 and not parts.has_waiting
+
+
+def test_the_pace_of_two_ranges_that_end_at_once_is_not_known():
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(10)]
+    partials = of(ranges, 10 * 4096)
+    parts = Ranges(ranges)
+    for number, worker in enumerate("ab"):
+        parts.claim(worker, 0.0)
+        parts.complete(worker, number, partials[number], 1.0)
+    assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
+    parts.complete("a", 2, partials[2], 3.0)
+    parts.complete("a", 4, partials[4], 3.0)
+    # `a` has taken 2 s for one, not none for the other, so `b` is the faster one.
+    parts.complete("b", 3, partials[3], 2.0)
+    assert parts.fastest("ab") == ["b", "a"]
 
 
 def test_a_free_worker_gets_a_copy_of_the_range_that_ends_last():

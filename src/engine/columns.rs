@@ -19,8 +19,8 @@ pub(super) struct Columns<'j> {
     /// For each input, whether it is in memory and is used there.
     pub(super) is_cached: Vec<bool>,
     pub(super) outputs: Vec<PlannedOutput>,
-    /// Rows in whole tiles, of each range of which all give the same, in ascending order.
-    pub(super) alike: Vec<Range<u64>>,
+    /// Ranges of rows in whole tiles, in ascending order. All rows with the same number give the same.
+    pub(super) alike: Vec<(Range<u64>, usize)>,
     /// Whether any column is a file.
     pub(super) files: bool,
     pub(super) notes: Vec<String>,

@@ -17,8 +17,8 @@ pub(super) fn of(job: &Job<'_>, inputs: &[Column], last: &BoundJob) -> Vec<PlanC
     });
     let outputs = job.outputs.iter().zip(&last.outputs).enumerate();
     let outputs = outputs.map(|(k, ((name, output), bound))| {
-        // Rows without dimensions have one, but how many of them are kept is not known.
-        let shape = last.output_shape(k).or_else(|| (!last.operator.compacts()).then(|| vec![last.rows]));
+        // How many rows are kept is not known.
+        let shape = (!last.operator.compacts()).then(|| last.output_shape(k).unwrap_or_else(|| vec![last.rows]));
         PlanColumn { shape, ..of_output((name, output), bound.dtype, bound.elements) }
     });
     let values = job
@@ -50,7 +50,10 @@ pub(super) fn of_results(job: &Job<'_>, results: &[ArrayKind]) -> Result<Vec<Pla
         Ok(PlanColumn { shape: Some(shape.clone()), ..listed })
     };
     let written = job.result_outputs.iter().map(column);
-    let others = results.iter().filter(|(name, ..)| job.result_outputs.iter().all(|(own, _)| own != name));
+    // Others are for later passes only.
+    let names = job.result_names();
+    let is_written = |name: &str| job.result_outputs.iter().any(|(own, _)| own == name);
+    let others = results.iter().filter(|(name, ..)| names.contains(name) && !is_written(name));
     written.chain(others.map(|one| Ok(of_array_result(one)))).collect()
 }
 

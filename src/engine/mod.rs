@@ -246,13 +246,13 @@ impl Engine {
         let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
         // Few rows would only make the chunks beside them smaller.
-        let alike = columns.alike.iter().filter(|rows| rows.end - rows.start >= min_chunk_rows).cloned();
+        let alike = columns.alike.iter().filter(|(rows, _)| rows.end - rows.start >= min_chunk_rows).cloned();
         let alike: Vec<_> = alike.collect();
-        let others: u64 = alike.iter().map(|rows| rows.end - rows.start).sum();
+        let others: u64 = alike.iter().map(|(rows, _)| rows.end - rows.start).sum();
         let claimed = rows - others;
         if others > 0 && rows == bound.rows {
             notes.push(format!(
-                "{} of {} were not computed, because statistics say that all of them give the same",
+                "{} of {} were not computed, because statistics say that they give the same as others",
                 units::count(others),
                 units::counted(rows, "row")
             ));

@@ -23,8 +23,8 @@ struct Column {
 pub(super) struct Unneeded {
     /// The rows of each column that are not read.
     pub(super) unread: Vec<Unread>,
-    /// Rows in whole tiles, of each range of which all give the same, in ascending order.
-    pub(super) alike: Vec<Range<u64>>,
+    /// Ranges of rows in whole tiles, in ascending order. All rows with the same number give the same.
+    pub(super) alike: Vec<(Range<u64>, usize)>,
 }
 
 /// Returns the rows that need not be read or computed. Adds notes.
@@ -44,9 +44,9 @@ pub(super) fn of(bound: &BoundJob, inputs: &[(String, Input<'_>)], notes: &mut V
     // Rows that stay on devices are copied there.
     let alike = alike.into_iter().filter(|_| !columns.iter().any(|column| column.is_whole));
     let tile = bound.operator.kernel().columns.unit_rows() as u64;
-    let alike = alike.filter_map(|rows| {
+    let alike = alike.filter_map(|(rows, outcome)| {
         let tiles = rows.start.next_multiple_of(tile)..rows.end / tile * tile;
-        (tiles.start < tiles.end).then_some(tiles)
+        (tiles.start < tiles.end).then_some((tiles, outcome))
     });
     let left_out = columns.iter().zip(streamed()).filter_map(|(column, (_, ((name, source), _)))| {
         let rows = column.unread.count(&bound.range);
@@ -88,9 +88,9 @@ fn bounds_of(name: &str, input: &Input<'_>, rows: u64, notes: &mut Vec<String>) 
     vec![]
 }
 
-/// Finds the rows that are not read, one range after the other in which no bounds change. Returns ranges of rows, of
-/// each of which all give the same.
-fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Column]) -> Vec<Range<u64>> {
+/// Finds the rows that are not read, one range after the other in which no bounds change. Returns ranges of rows, all of
+/// which give the same if their numbers are the same.
+fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Column]) -> Vec<(Range<u64>, usize)> {
     let ends = columns.iter().flat_map(|column| &column.bounds).flat_map(|own| [own.rows.start, own.rows.end]);
     let mut ends: Vec<u64> = ends.collect();
     if ends.is_empty() {
@@ -102,7 +102,7 @@ fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Colu
     ends.dedup();
     let inputs = columns.iter().map(|column| column.input + 1).max().unwrap_or(0);
     let (mut bounds, mut known) = (vec![None; inputs], None::<(Vec<_>, Dependence)>);
-    let mut alike: Vec<(Range<u64>, Outcome)> = vec![];
+    let (mut alike, mut outcomes) = (Vec::<(Range<u64>, usize)>::new(), Vec::<Outcome>::new());
     for range in ends.windows(2).map(|pair| pair[0]..pair[1]) {
         columns.iter_mut().for_each(|column| bounds[column.input] = column.at(&range));
         // Pages of rows in no order mostly have the same bounds.
@@ -110,10 +110,12 @@ fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Colu
             Some(own) if own.0 == bounds => known.insert(own),
             _ => known.insert((bounds.clone(), needs.of_rows(&bounds, scalars))),
         };
-        if let Some(outcome) = &depend.outcome {
+        if let Some(outcome) = &depend.outcome
+            && let Some(number) = number_of(outcome, &mut outcomes)
+        {
             match alike.last_mut() {
-                Some((last, own)) if last.end == range.start && own == outcome => last.end = range.end,
-                _ => alike.push((range.clone(), outcome.clone())),
+                Some((last, own)) if last.end == range.start && *own == number => last.end = range.end,
+                _ => alike.push((range.clone(), number)),
             }
         }
         for column in columns.iter_mut().filter(|column| !column.is_whole && !depend.inputs[column.input]) {
@@ -122,7 +124,19 @@ fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Colu
             column.unread.push(range.clone(), value);
         }
     }
-    alike.into_iter().map(|(rows, _)| rows).collect()
+    alike
+}
+
+/// Returns the number of an outcome; `None` if it is another one than those that have numbers, which are enough.
+fn number_of(outcome: &Outcome, outcomes: &mut Vec<Outcome>) -> Option<usize> {
+    // Where each page has an outcome of its own, a search of all would take longer than the rows.
+    const ENOUGH: usize = 64;
+    let known = outcomes.iter().position(|own| own == outcome);
+    if known.is_none() && outcomes.len() < ENOUGH {
+        outcomes.push(outcome.clone());
+        return Some(outcomes.len() - 1);
+    }
+    known
 }
 
 impl Column {

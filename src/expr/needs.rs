@@ -31,7 +31,7 @@ pub(crate) struct Needs {
 pub(crate) struct Dependence {
     /// Of each input, whether they depend on it.
     pub(crate) inputs: Vec<bool>,
-    /// What every row gives; `None` if that depends on an input, or on which row it is.
+    /// What every row gives; `None` if that depends on an input, or on which row it is, or if it is written.
     pub(crate) outcome: Option<Outcome>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::bars::{Part, bar, gauge, share};
 use super::markup::{SHORT, add, code, dim, escaped, figures, left_out_text, notes, section, table};
-use super::report::{DEVICES, figure, lengths};
+use super::report::{DEVICES, figure};
 use super::style;
 use crate::device::DeviceKind;
 use crate::plan::{DevicePlan, Plan, PlanColumn};
@@ -208,7 +208,7 @@ fn cells(column: &PlanColumn) -> [String; 3] {
     if *exists {
         add(&mut first, format_args!(" {}", dim("(exists already)")));
     }
-    let size = shape.as_ref().map_or_else(|| units::count(*elements), |shape| lengths(shape));
+    let size = shape.as_ref().map_or_else(|| units::count(*elements), |shape| units::shape(shape));
     [first, escaped(dtype, SHORT), size]
 }
 

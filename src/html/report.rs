@@ -119,11 +119,12 @@ impl Report {
     /// Returns how the rows were divided between devices, if there are several.
     fn shares(&self) -> String {
         let devices: Vec<&DeviceReport> = self.devices.iter().take(DEVICES).collect();
-        if devices.len() < 2 || self.rows == 0 {
+        let computed = self.computed_rows();
+        if devices.len() < 2 || computed == 0 {
             return String::new();
         }
         let colours = || style::OTHERS.iter().copied().cycle();
-        let part_of = |device: &DeviceReport| share(device.rows as f64, self.rows as f64);
+        let part_of = |device: &DeviceReport| share(device.rows as f64, computed as f64);
         let parts: Vec<_> =
             devices.iter().zip(colours()).map(|(device, colour)| Part::new(colour, part_of(device))).collect();
         let names: Vec<_> = devices
@@ -206,7 +207,7 @@ pub(super) fn figure(number: &str, what: &str) -> (String, String) {
 }
 
 /// Returns the lengths of the dimensions of an array.
-pub(super) fn lengths(shape: &[u64]) -> String {
+fn lengths(shape: &[u64]) -> String {
     shape.iter().map(|length| units::count(*length)).collect::<Vec<_>>().join(" × ")
 }
 

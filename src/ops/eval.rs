@@ -76,14 +76,15 @@ impl Operator for Eval {
         self.fold.add(bytemuck::cast_slice(&partials[columns.chunk_partials()]), how);
     }
 
-    fn absorb_alike(&self, rows: Range<u64>, tile: &[u8]) {
+    fn absorb_alike(&self, rows: &[Range<u64>], tile: &[u8]) {
         let (columns, how) = (&self.kernel.columns, self.program.reductions());
         if !columns.has_partials() {
             return;
         }
         let states = self.states(bytemuck::cast_slice(&tile[columns.tile_partials(0..columns.tile_rows)]));
-        let tiles = rows.start / columns.tile_rows as u64..rows.end / columns.tile_rows as u64;
-        self.fold.add_alike(tiles, &states, bytemuck::cast_slice(&tile[columns.chunk_partials()]), how);
+        let tile_rows = columns.tile_rows as u64;
+        let tiles: Vec<_> = rows.iter().map(|rows| rows.start / tile_rows..rows.end / tile_rows).collect();
+        self.fold.add_alike(&tiles, &states, bytemuck::cast_slice(&tile[columns.chunk_partials()]), how);
     }
 
     fn product_sums(&self) -> Box<[u64]> {

@@ -47,8 +47,8 @@ pub(crate) trait Combine {
 pub(crate) type Place = (u32, u64);
 
 /// Returns the most nodes of a tree of so many tiles, as long as at most so many chunks are claimed and not absorbed.
-/// Each of these leaves a gap between tiles that are, and so do the rows that each worker has left of its own; those that
-/// are being absorbed have nodes, too.
+/// The tiles that have nodes are in ranges between gaps. A gap is a chunk that is claimed, or what a worker has left of
+/// the rows that it claimed as a whole. A chunk that is being absorbed has nodes that are not in the tree yet.
 pub(crate) fn most_nodes(tiles: u64, chunks: u64) -> u64 {
     let ranges = 3 * chunks + 1;
     // A range of tiles has two nodes of each level at most.
@@ -75,13 +75,13 @@ impl Fold {
         states: &[u64],
         how: &(impl Combine + ?Sized),
     ) -> Fold {
-        Fold::of_tiles_in(&mut vec![], rows, tile_rows, states, how)
+        Fold::of_tiles_in(&Spare::default(), rows, tile_rows, states, how)
     }
 
     /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows: in
-    /// memory of other nodes, as far as there is some. What is not used any more is added to it.
+    /// memory of other nodes, as far as there is some.
     fn of_tiles_in(
-        spare: &mut Vec<Box<[u64]>>,
+        spare: &Spare,
         (first_row, rows): (u64, usize),
         tile_rows: usize,
         states: &[u64],
@@ -99,7 +99,7 @@ impl Fold {
                     *place = parent(*place);
                 }
                 _ => {
-                    let node = spare.pop().map(|mut node| {
+                    let node = spare.take(state.len()).map(|mut node| {
                         node.copy_from_slice(state);
                         node
                     });
@@ -111,7 +111,7 @@ impl Fold {
             {
                 how.combine(into, from);
                 *left = parent(*left);
-                spare.extend(nodes.pop().map(|(_, state)| state));
+                nodes.pop().into_iter().for_each(|(_, state)| spare.keep(state));
             }
         }
         Fold::of_nodes(nodes)
@@ -193,12 +193,33 @@ impl Fold {
 /// States of so many words are large: their memory is used again, because new memory takes longer than to combine them.
 const LARGE: usize = 512;
 
+/// Memory of large nodes that were combined with others. A thread takes no more than it needs now, so that there is
+/// never more than nodes were there at once.
+#[derive(Default)]
+struct Spare(Mutex<Vec<Box<[u64]>>>);
+
+impl Spare {
+    /// Returns memory for a node of so many words, if there is some.
+    fn take(&self, words: usize) -> Option<Box<[u64]>> {
+        if words < LARGE {
+            return None;
+        }
+        lock(&self.0).pop().filter(|spare| spare.len() == words)
+    }
+
+    /// Keeps the memory of a node, if it is large.
+    fn keep(&self, node: Box<[u64]>) {
+        if node.len() >= LARGE {
+            lock(&self.0).push(node);
+        }
+    }
+}
+
 /// A tree to which several threads add nodes.
 #[derive(Default)]
 pub(crate) struct SharedFold {
     nodes: Mutex<Fold>,
-    /// Memory of nodes that are combined with others: no more than there were nodes at once.
-    spare: Mutex<Vec<Box<[u64]>>>,
+    spare: Spare,
     /// Sums of the words of chunks, which no thread adds to now. There are as many as threads have added at once:
     /// thousands of words take as long to add as a chunk to transfer.
     sums: Mutex<Vec<Vec<u64>>>,
@@ -225,40 +246,40 @@ impl SharedFold {
                 return self.insert((parent(place), left), how);
             }
         }
-        let mut spare = if is_large { Vec::from_iter(lock(&self.spare).pop()) } else { vec![] };
-        let nodes = Fold::of_tiles_in(&mut spare, (first_row, rows), tile_rows, states, how).nodes;
-        if is_large {
-            lock(&self.spare).append(&mut spare);
-        }
+        let nodes = Fold::of_tiles_in(&self.spare, (first_row, rows), tile_rows, states, how).nodes;
         nodes.into_iter().for_each(|node| self.insert(node, how));
     }
 
-    /// Adds tiles, each with this state, and the words of as many chunks.
-    pub(crate) fn add_alike(&self, tiles: Range<u64>, state: &[u64], words: &[u64], how: &(impl Combine + ?Sized)) {
-        // The states of nodes of all levels, and the words of as many chunks as these have tiles.
-        let (mut states, mut sums) = (vec![Box::<[u64]>::from(state)], words.to_vec());
-        for level in 1..64 - (tiles.end - tiles.start).leading_zeros() {
-            let mut double = states[level as usize - 1].clone();
-            how.combine(&mut double, &states[level as usize - 1]);
-            states.push(double);
-        }
-        let mut next = tiles.start;
-        while next < tiles.end {
-            // The largest node that begins there and ends in time.
-            let level = next.trailing_zeros().min((tiles.end - next).ilog2());
-            if how.words() > 0 {
-                self.add_node((level, next >> level), states[level as usize].clone(), how);
+    /// Adds ranges of tiles, each tile with this state, and the words of as many chunks.
+    pub(crate) fn add_alike(&self, tiles: &[Range<u64>], state: &[u64], words: &[u64], how: &(impl Combine + ?Sized)) {
+        // The states of nodes of all levels so far.
+        let mut states = vec![Box::<[u64]>::from(state)];
+        for tiles in tiles.iter().filter(|_| how.words() > 0) {
+            let mut next = tiles.start;
+            while next < tiles.end {
+                // The largest node that begins there and ends in time.
+                let level = next.trailing_zeros().min((tiles.end - next).ilog2()) as usize;
+                while states.len() <= level {
+                    let half = &states[states.len() - 1];
+                    let mut double = half.clone();
+                    how.combine(&mut double, half);
+                    states.push(double);
+                }
+                self.add_node((level as u32, next >> level), states[level].clone(), how);
+                next += 1 << level;
             }
-            next += 1 << level;
         }
-        let mut left = tiles.end - tiles.start;
+        let mut left: u64 = tiles.iter().map(|tiles| tiles.end - tiles.start).sum();
+        let mut sums = words.to_vec();
         while left > 0 && !words.is_empty() {
             if left & 1 == 1 {
                 self.add(&sums, how);
             }
-            let one = sums.clone();
-            how.add(&mut sums, &one);
             left >>= 1;
+            if left > 0 {
+                let one = sums.clone();
+                how.add(&mut sums, &one);
+            }
         }
     }
 
@@ -269,16 +290,13 @@ impl SharedFold {
             let Some(halves) = halves else { break };
             let right;
             (node, right) = join(halves, how);
-            if right.len() >= LARGE {
-                lock(&self.spare).push(right);
-            }
+            self.spare.keep(right);
         }
     }
 
     /// Returns memory for the state of a node, of so many words: that of a node that is gone, if there is one.
     pub(crate) fn memory(&self, words: usize) -> Box<[u64]> {
-        let spare = lock(&self.spare).pop();
-        spare.filter(|spare| spare.len() == words).unwrap_or_else(|| vec![0; words].into())
+        self.spare.take(words).unwrap_or_else(|| vec![0; words].into())
     }
 
     /// Adds a node with its state.
@@ -507,7 +525,8 @@ mod tests {
         {
             let tiles: Vec<u64> = (0..count).map(|tile| if alike.contains(&tile) { 3 } else { tile + 10 }).collect();
             let all = SharedFold::default();
-            all.add_alike(alike.clone(), &[3], &[5, 7], &Both);
+            let middle = u64::midpoint(alike.start, alike.end);
+            all.add_alike(&[alike.start..middle, middle..alike.end], &[3], &[5, 7], &Both);
             for tile in (0..count).filter(|tile| !alike.contains(tile)) {
                 all.add_tiles((tile, 1), 1, &[tile + 10], &Both);
                 all.add(&[5, 7], &Both);
@@ -559,8 +578,17 @@ mod tests {
         // In their order, few nodes are there at once, and so there is memory of few.
         let all = SharedFold::default();
         (0..count).for_each(|tile| all.add_tiles((tile as u64, 1), 1, &state(tile).collect::<Vec<_>>(), &Shapes));
-        let nodes = lock(&all.nodes).nodes.len();
-        assert!(nodes + lock(&all.spare).len() <= 10, "memory of nodes is used again");
+        let memory = |all: &SharedFold| lock(&all.nodes).nodes.len() + lock(&all.spare.0).len();
+        assert!(memory(&all) <= 10, "memory of nodes is used again");
+        // So it is with several tiles at a time, wherever their nodes begin.
+        for part in [2, 7, 16] {
+            let all = SharedFold::default();
+            for start in (1..20 * count).step_by(part) {
+                let own: Vec<u64> = (start..start + part).flat_map(state).collect();
+                all.add_tiles((start as u64, part), 1, &own, &Shapes);
+            }
+            assert!(memory(&all) <= 30, "{} nodes of memory, {part} tiles at a time", memory(&all));
+        }
     }
 
     /// Adds words one by one.

@@ -27,9 +27,9 @@ pub(crate) trait Operator: Send + Sync {
     /// order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
-    /// Absorbs rows, in whole tiles, each of which has the partial results of one tile that is a chunk of its own. Called
-    /// only for expressions whose [`Needs`](crate::expr::Needs) say so.
-    fn absorb_alike(&self, _rows: Range<u64>, _tile: &[u8]) {}
+    /// Absorbs ranges of rows, in whole tiles, each of which has the partial results of one tile that is a chunk of its
+    /// own. Called only for expressions whose [`Needs`](crate::expr::Needs) say so.
+    fn absorb_alike(&self, _rows: &[Range<u64>], _tile: &[u8]) {}
 
     /// Forgets all partial results, because every chunk is computed again. No worker is running.
     fn restart(&self) {}

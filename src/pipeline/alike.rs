@@ -1,6 +1,7 @@
-//! Rows that no worker claims, because statistics of the inputs say that all of them give the same: one tile of them is
-//! computed, and absorbed as often as there are tiles.
+//! Rows that no worker claims, because statistics of the inputs say that many of them give the same: one tile of these
+//! is computed, and absorbed as often as there are tiles.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Work;
@@ -11,11 +12,12 @@ use crate::error::{Error, Result};
 use crate::panics;
 
 /// Returns the segments without these rows, which are whole tiles in ascending order.
-pub(crate) fn without(segments: &[Segment], rows: &[Range<u64>]) -> Vec<Segment> {
+pub(crate) fn without(segments: &[Segment], rows: &[(Range<u64>, usize)]) -> Vec<Segment> {
     let rest = |segment: &Segment| {
         let mut next = segment.rows.start;
         let mut parts = vec![];
-        for own in rows.iter().filter(|own| own.start < segment.rows.end && segment.rows.start < own.end) {
+        let rows = rows.iter().map(|(own, _)| own);
+        for own in rows.filter(|own| own.start < segment.rows.end && segment.rows.start < own.end) {
             parts.push(next..own.start);
             next = own.end;
         }
@@ -29,32 +31,38 @@ pub(crate) fn without(segments: &[Segment], rows: &[Range<u64>]) -> Vec<Segment>
 /// Absorbs the rows of the run that no worker claims, when the workers have ended.
 ///
 /// # Errors
-/// [`Error::is_abandoned`] if values of the kernel never come. [`Error::Panicked`] if the kernel panics.
+/// [`Error::is_abandoned`] if values of the kernel never come. [`Error::Panicked`] if the kernel or the progress
+/// function panics.
 pub(super) fn absorb(work: &Work<'_>) -> Result<()> {
     let kernel = work.operator.kernel();
-    let Some(first) = work.alike.first() else { return Ok(()) };
+    if work.alike.is_empty() {
+        return Ok(());
+    }
     let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
     let values = kernel.values.wait().ok_or_else(Error::abandoned)?;
     let resident: Vec<&[u8]> = kernel.resident.iter().map(|array| array.bytes()).collect();
     let uniform = Uniform { resident: &resident, values, total_rows: kernel.columns.total_rows };
     let (columns, tile) = (&kernel.columns, kernel.columns.tile_rows);
-    debug_assert!(columns.outputs.is_empty() && first.start.is_multiple_of(tile as u64));
+    debug_assert!(columns.outputs.is_empty());
     let (mut memory, mut partials) = (vec![vec![]; work.inputs.len()], vec![]);
     let bytes = columns.partial_bytes(tile);
-    for rows in &work.alike {
+    let mut by_number = BTreeMap::<usize, Vec<Range<u64>>>::new();
+    work.alike.iter().for_each(|(rows, number)| by_number.entry(*number).or_default().push(rows.clone()));
+    for rows in by_number.values() {
+        let first = rows[0].start;
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(memory.len());
         for ((input, memory), size) in work.inputs.iter().zip(&mut memory).zip(&columns.inputs) {
             // None of these rows is read: see `InputColumn::unread`.
             let to = bytes_of(memory, tile * size)?;
-            input.read(rows.start, to)?;
+            input.read(first, to)?;
             inputs.push(to);
         }
         let of_tile = bytes_of(&mut partials, bytes)?;
         of_tile[columns.chunk_partials()].fill(0);
-        panics::catch(|| kernel.whose(), || host.run(rows.start, tile, &inputs, &mut [], of_tile, &uniform))?;
-        work.operator.absorb_alike(rows.clone(), of_tile);
+        panics::catch(|| kernel.whose(), || host.run(first, tile, &inputs, &mut [], of_tile, &uniform))?;
+        work.operator.absorb_alike(rows, of_tile);
     }
-    Ok(())
+    work.queue.finish_others()
 }
 
 #[cfg(test)]
@@ -75,7 +83,7 @@ mod tests {
                 rows: pair[0]..pair[1], owner: (number % 2 == 0).then_some(number), fully_resident: false,
             });
             let segments: Vec<_> = segments.collect();
-            let left = without(&segments, &rows);
+            let left = without(&segments, &rows.iter().map(|rows| (rows.clone(), 0)).collect::<Vec<_>>());
             prop_assert!(left.iter().all(|segment| !segment.rows.is_empty()));
             let owners = |segments: &[Segment]| -> Vec<(u64, Option<usize>)> {
                 segments.iter().flat_map(|segment| segment.rows.clone().map(|row| (row, segment.owner))).collect()

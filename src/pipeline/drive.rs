@@ -60,7 +60,7 @@ fn on_threads(
     };
     let outcomes = Mutex::new(Vec::with_capacity(workers.len()));
     // Waking threads takes as long as a small job. So the first worker begins alone if it can do all of the work.
-    let bytes = work.queue.rows().saturating_mul(work.operator.kernel().columns.row_bytes() as u64);
+    let bytes = work.queue.claimed_rows().saturating_mul(work.operator.kernel().columns.row_bytes() as u64);
     let is_enough = bytes <= TOO_MANY_FOR_ONE && workers.iter().all(|worker| worker.is_enough());
     let begins_alone = wait.is_none() && is_enough;
     let before = |call: &Call<'_>| {
@@ -120,7 +120,7 @@ fn processor_time() -> Duration {
 /// Returns how long one worker needs for the rest of the rows if it goes on as it did in `elapsed`; before it has
 /// finished a chunk, the time that has passed.
 fn remaining(queue: &Queue<'_>, elapsed: Duration) -> Duration {
-    let (done, rows) = (queue.done(), queue.rows());
+    let (done, rows) = (queue.done(), queue.claimed_rows());
     if done == 0 { elapsed } else { elapsed.mul_f64((rows - done) as f64 / done as f64) }
 }
 

@@ -115,8 +115,8 @@ pub(crate) struct Work<'w> {
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
-    /// Rows that are not in the queue, in whole tiles. All rows of a range give the same.
-    pub(crate) alike: Vec<Range<u64>>,
+    /// Ranges of rows that are not in the queue, in whole tiles. All rows with the same number give the same.
+    pub(crate) alike: Vec<(Range<u64>, usize)>,
     /// `Some` if the kernel selects rows.
     pub(crate) compaction: Option<Compaction<'w>>,
     /// Shares the cores between CPU workers and staging workers; `None` unless the run has both.

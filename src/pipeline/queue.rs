@@ -195,7 +195,7 @@ impl<'w> Queue<'w> {
         Queue { lots: Some(lots), ..self }
     }
 
-    /// Counts so many rows of the job, which are in no segment, as finished.
+    /// Says that the job has so many rows that are in no segment.
     pub(crate) fn beside(self, others: u64) -> Self {
         Queue { others, ..self }
     }
@@ -369,9 +369,20 @@ impl<'w> Queue<'w> {
     /// [`Error::Panicked`](crate::Error::Panicked) if the progress function panics.
     pub(crate) fn finish(&self, chunk: &Chunk) -> Result<()> {
         let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
+        self.report(done)
+    }
+
+    /// Records that the rows in no segment are finished, too.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Queue::finish).
+    pub(super) fn finish_others(&self) -> Result<()> {
+        self.report(self.rows())
+    }
+
+    fn report(&self, done: u64) -> Result<()> {
         let Some(progress) = self.progress else { return Ok(()) };
-        let progress = || progress(Progress { done: self.others + done, rows: self.rows() });
-        panics::catch(|| panics::PROGRESS.into(), progress)?;
+        panics::catch(|| panics::PROGRESS.into(), || progress(Progress { done, rows: self.rows() }))?;
         Ok(())
     }
 
@@ -385,9 +396,14 @@ impl<'w> Queue<'w> {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns the finished rows.
+    /// Returns the finished rows of those that workers claim.
     pub(crate) fn done(&self) -> u64 {
-        self.others + self.done.load(Ordering::Relaxed)
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Returns the rows that workers claim.
+    pub(super) fn claimed_rows(&self) -> u64 {
+        self.rows
     }
 
     /// Returns the rows of the job.

@@ -51,7 +51,7 @@ pub(crate) fn run(
             round => outcomes.extend(round?),
         }
         let queue = &work.queue;
-        if queue.done() == queue.rows() {
+        if queue.done() == queue.claimed_rows() {
             lost.extend(losses);
             alike::absorb(work)?;
             return Ok((outcomes, lost));

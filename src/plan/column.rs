@@ -19,7 +19,7 @@ pub struct PlanColumn {
     /// The lengths of its dimensions, as NumPy has them: of an input with dimensions, of an output, and of a result.
     /// `None` if it has none, or if they are not known before the run, as those of kept rows.
     pub shape: Option<Vec<u64>>,
-    /// The path of its file, `slice`, or its value; `None` if it is only on the device.
+    /// The path of its file, `slice`, or its value; `None` if it is only on the device, or a result in the report.
     pub place: Option<String>,
     /// Whether it is an output whose file already exists. Depending on its settings, a run replaces the file or
     /// fails.

@@ -101,7 +101,14 @@ impl Report {
     pub(crate) fn rate(&self) -> Option<f64> {
         let is_emulated = self.devices.iter().any(|device| device.kind == DeviceKind::Emulated);
         let bytes = self.column_bytes();
-        (bytes > 0 && !is_emulated && !self.time.is_zero()).then(|| bytes as f64 / self.time.as_secs_f64())
+        // Rows that give the same as others were not read.
+        let bytes = bytes as f64 * (self.computed_rows() as f64 / self.rows.max(1) as f64);
+        (bytes > 0.0 && !is_emulated && !self.time.is_zero()).then(|| bytes / self.time.as_secs_f64())
+    }
+
+    /// Returns the rows that devices have computed: all but those that give the same as others, as statistics say.
+    pub(crate) fn computed_rows(&self) -> u64 {
+        self.devices.iter().map(|device| device.rows).sum::<u64>().min(self.rows)
     }
 
     /// Returns the bottleneck of the device that processed the most rows, and this device if there are others.

@@ -56,26 +56,31 @@ fn shapes(device: &str) -> Outcome {
     let floats = |count: usize| vec![0; count * 4];
     place.raw("t.npy", &npy("<f4", "False", "(30, 4, 5)", &floats(600)));
     place.raw("m.npy", &npy("<f4", "False", "(4, 5)", &floats(20)));
-    place.raw("k.npy", &npy("<f4", "False", "(30, 1, 1)", &floats(30)));
+    place.raw("u.npy", &npy("<f4", "False", "(30, 20)", &floats(600)));
+    place.raw("k.npy", &npy("<f4", "False", "(30, 1)", &floats(30)));
     place.npy("x.npy", &[1.0; 30]);
     for (args, lines) in [
         (
-            &["y = t - m; mean(t, axis=0), sum(y, axis=(0, 2)), max(t)", "t=t.npy", "m=m.npy", "y=y.npy"][..],
+            &["y = t - m; mean(t, axis=0), std(y, axis=0), max(t)", "t=t.npy", "m=m.npy", "y=y.npy"][..],
             &[
                 "input          t: f32 of shape (30, 4, 5) = t.npy",
                 "resident       m: f32 of shape (4, 5) = m.npy",
                 "output         y: f32 of shape (30, 4, 5) = y.npy",
                 "result         mean(t, axis=0): f32 of shape (4, 5)",
-                "result         sum(y, axis=(0, 2)): f32 of shape (4,)",
+                "result         std(y, axis=0): f32 of shape (4, 5)",
             ][..],
         ),
         (
-            &["y = std(t, axis=2, keepdims=True) * k; s = sum(t, axis=0)", "t=t.npy", "k=k.npy", "y=y.npy", "s=s.npy"],
+            &["y = max(u, axis=1, keepdims=True) - k; z = sum(u, axis=1)", "u=u.npy", "k=k.npy", "y=y.npy", "z=z.npy"],
             &[
-                "input          k: f32 of shape (30, 1, 1) = k.npy",
-                "output         y: f32 of shape (30, 4, 1) = y.npy",
-                "output         s: f32 of shape (4, 5) = s.npy",
+                "input          k: f32 of shape (30, 1) = k.npy",
+                "output         y: f32 of shape (30, 1) = y.npy",
+                "output         z: f32 = z.npy",
             ],
+        ),
+        (
+            &["m = mean(u, axis=0); s = sum(u, axis=0)", "u=u.npy", "s=s.npy"],
+            &["output         s: f32 of shape (20,) = s.npy", "result         m: f32 of shape (20,)"],
         ),
         // In several passes.
         (
@@ -83,7 +88,8 @@ fn shapes(device: &str) -> Outcome {
             &["output         y: f32 of shape (30, 4, 5) = y.npy", "result         s: f32 of shape (4, 5)"],
         ),
         // How many elements are kept is not known.
-        (&["y = t[t > 0]", "t=t.npy", "y=y.npy"], &["output         y: 20 x f32 = y.npy"]),
+        (&["y = t[t > 0]", "t=t.npy", "y=y.npy"], &["output         y: f32 = y.npy"]),
+        (&["y = u[all(u > 0, axis=1)]", "u=u.npy", "y=y.npy"], &["output         y: 20 x f32 = y.npy"]),
         (
             &["y = x * 2; sum(x)", "x=x.npy", "y=y.npy"],
             &["input          x: f64 = x.npy\noutput         y: f64 = y.npy"],
