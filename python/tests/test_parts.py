@@ -235,36 +235,37 @@ def test_a_worker_claims_ahead_if_many_ranges_wait():
     assert parts.claim_ahead("a") is None, "nobody could run it instead"
 
 
-def test_a_copy_of_what_a_worker_has_not_begun():
-    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(8)]
-    partials = of(ranges, 8 * 4096)
-    parts = Ranges(ranges)
+def ahead(count):
+    """Two workers at 1 s: `a` runs range 2 and has claimed 4 ahead, `b` runs range 3."""
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(count)]
+    partials, parts = of(ranges, count * 4096), Ranges(ranges)
     for number, worker in enumerate("ab"):
         parts.claim(worker, 0.0)
         parts.complete(worker, number, partials[number], 1.0)
     assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
+    return parts, partials
+
+
+def late():
+    """The same when `a` hangs and `b` has run all others: it gets a copy of what `a` has not begun."""
+    parts, partials = ahead(8)
     for number, now in zip((3, 5, 6, 7), (1.1, 1.2, 1.3, 1.4)):
         parts.complete("b", number, partials[number], now)
         claim = parts.claim("b", now)
-    # `a` hangs: what it has begun ends earlier than what it has not.
-    assert claim.number == 4 and parts.complete("b", 4, partials[4], 1.5)
+    assert claim.number == 4, "what `a` has begun ends earlier"
+    return parts, partials
+
+
+def test_a_copy_of_what_a_worker_has_not_begun():
+    parts, partials = late()
+    assert parts.complete("b", 4, partials[4], 1.5)
     assert parts.claim("b", 9.0).number == 2 and parts.complete("b", 2, partials[2], 10.0)
     assert parts.is_complete and parts.partial.is_complete
 
 
 def test_a_worker_is_lost_with_what_others_have():
-    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(8)]
     for ends in (True, False):
-        partials = of(ranges, 8 * 4096)
-        parts = Ranges(ranges)
-        for number, worker in enumerate("ab"):
-            parts.claim(worker, 0.0)
-            parts.complete(worker, number, partials[number], 1.0)
-        assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
-        for number, now in zip((3, 5, 6, 7), (1.1, 1.2, 1.3, 1.4)):
-            parts.complete("b", number, partials[number], now)
-            claim = parts.claim("b", now)
-        assert claim.number == 4
+        parts, partials = late()
         if ends:
             parts.complete("b", 4, partials[4], 3.0)
         parts.lost("a")
@@ -273,13 +274,7 @@ def test_a_worker_is_lost_with_what_others_have():
 
 
 def test_the_pace_of_two_ranges_that_end_at_once_is_not_known():
-    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(10)]
-    partials = of(ranges, 10 * 4096)
-    parts = Ranges(ranges)
-    for number, worker in enumerate("ab"):
-        parts.claim(worker, 0.0)
-        parts.complete(worker, number, partials[number], 1.0)
-    assert [parts.claim(worker, 1.0).number for worker in "ab"] == [2, 3] and parts.claim_ahead("a").number == 4
+    parts, partials = ahead(10)
     parts.complete("a", 2, partials[2], 3.0)
     parts.complete("a", 4, partials[4], 3.0)
     # `a` has taken 2 s for one, not none for the other, so `b` is the faster one.
