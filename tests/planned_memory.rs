@@ -1,5 +1,5 @@
-//! Memory that columns of tables and arrays of stores take while they are decoded, and that partial results take, is not
-//! more than sources and plans say, and not much less.
+//! Memory that columns of tables and arrays of stores take while they are decoded, and that partial results take, is
+//! not more than sources and plans say, and not much less.
 //!
 //! This program counts the bytes that Rust allocates, which is all but what the library of zstd needs.
 #![cfg(all(feature = "arrow", feature = "parquet"))]

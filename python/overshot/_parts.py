@@ -53,9 +53,9 @@ class Ranges:
 
     A worker, which may be anything that identifies one, runs one range at a time: it claims one, and completes it or is
     lost with it. It may claim the next one ahead, which it begins when it has completed the first: then it does not
-    wait for the driver. A lost range is claimed before all others. When no range waits, a free worker gets a copy of the
-    one that is expected to end last, if it would end it earlier; `copies=False` forbids this. No range has more than
-    one copy, and only the first result of a range is merged.
+    wait for the driver. A lost range is claimed before all others. When no range waits, a free worker gets a copy of
+    the one that is expected to end last, if it would end it earlier; `copies=False` forbids this. No range has more
+    than one copy, and only the first result of a range is merged.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]], *, copies: bool = True) -> None:

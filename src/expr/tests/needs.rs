@@ -158,7 +158,8 @@ proptest! {
         let Some((program, scalars)) = bound(&text, &inputs) else { return Ok(()) };
         let Some(needs) = Needs::of(&program) else { return Ok(()) };
         let of_seed = |seed: u64, first: u64| {
-            let columns: Vec<_> = inputs.iter().zip(seed..).map(|((_, dtype), seed)| small(*dtype, len, seed)).collect();
+            let columns = inputs.iter().zip(seed..).map(|((_, dtype), seed)| small(*dtype, len, seed));
+            let columns: Vec<_> = columns.collect();
             let bounds: Vec<_> = columns.iter().map(bounds).collect();
             let mut host = program.kernel().new_host_kernel().unwrap();
             let partials = run_values(&mut *host, &program, first, len, &columns, &scalars).1;
