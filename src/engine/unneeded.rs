@@ -88,8 +88,8 @@ fn bounds_of(name: &str, input: &Input<'_>, rows: u64, notes: &mut Vec<String>) 
     vec![]
 }
 
-/// Finds the rows that are not read, one range after the other in which no bounds change. Returns ranges of rows that are
-/// alike; those with the same number give the same.
+/// Finds the rows that are not read, one range after the other in which no bounds change. Returns ranges of rows that
+/// are alike; those with the same number give the same.
 fn divide(needs: &Needs, scalars: &[u64], rows: &Range<u64>, columns: &mut [Column]) -> Vec<(Range<u64>, usize)> {
     let ends = columns.iter().flat_map(|column| &column.bounds).flat_map(|own| [own.rows.start, own.rows.end]);
     let mut ends: Vec<u64> = ends.collect();

@@ -61,8 +61,8 @@ pub struct Report {
     pub chunks: u64,
     /// Rows of a full chunk of the device with the largest chunks. The first and last chunks are smaller.
     pub chunk_rows: u64,
-    /// Wall-clock time of the pipeline: from the first claim until the last chunk is drained, and rows that give the same
-    /// as others are counted. One of several
+    /// Wall-clock time of the pipeline: from the first claim until the last chunk is drained, and rows that give the
+    /// same as others are counted. One of several
     /// [`passes`](crate::Engine::passes) may begin before the previous pass ends, and its time includes the wait for
     /// its values. The sum over passes may therefore exceed the time that they took together.
     pub time: Duration,
