@@ -93,8 +93,8 @@ class RangeTasks:
                 break
             self._begin(worker, claim)
         # Whoever has just ended one. A worker with more than one thread would run both at a time.
-        for worker in {worker for worker in self._ended if workers.running.get(worker) == 1}:
-            if (claim := parts.claim_ahead(worker)) is not None:
+        for worker in self._ended:
+            if workers.running.get(worker) == 1 and (claim := parts.claim_ahead(worker)) is not None:
                 self._begin(worker, claim)
         if not tasks:
             await asyncio.sleep(AGAIN)
