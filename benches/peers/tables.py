@@ -36,6 +36,11 @@ JOBS = {
         "avg(a) from t where day = 7",
         "mean(t.a[t.day == 7])",
     ),
+    "rows of one day": (
+        lambda table: table.filter(DAY == 7).select(A),
+        "a from t where day = 7",
+        "t.a[t.day == 7]",
+    ),
     "heavy": (
         lambda table: table.select(
             (A.sin() * B.sqrt() + (A.exp() + B).log() + A.cos() * B.log() + (-A * A).exp() * B.sin()).sum()
@@ -70,11 +75,11 @@ def main():
     for job, (polars, sql, text) in JOBS.items():
         table = pl.scan_parquet(options.file)
         calls = {
-            "polars": lambda: polars(table).collect(engine="streaming")[0, 0],
-            "duckdb": lambda: database.execute(f"select {sql}").fetchone()[0],
+            "polars": lambda: polars(table).collect(engine="streaming").to_series().to_numpy(),
+            "duckdb": lambda: next(iter(database.execute(f"select {sql}").fetchnumpy().values())),
         }
         for name, engine in engines.items():
-            calls[f"overshot {name}"] = lambda engine=engine: float(engine.evaluate(text, t=options.file))
+            calls[f"overshot {name}"] = lambda engine=engine: np.atleast_1d(engine.evaluate(text, t=options.file))
         seconds, cpu_seconds, values = {name: [] for name in calls}, {name: [] for name in calls}, {}
         for run in range(options.runs + 1):
             for name, call in calls.items():

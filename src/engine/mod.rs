@@ -241,8 +241,10 @@ impl Engine {
         let device_timeout = self.device_timeout.filter(|_| columns.in_place().is_none());
         notes.extend(losses::no_timeout(&plan, self.device_timeout, columns.in_place()));
         let is_filling = columns.is_filling();
-        // Rows that stay on a device are lost with it.
+        // Rows that stay on a device are lost with it. A run that begins anew writes all rows again, which those that
+        // are encoded cannot be.
         let has_shards = columns.sharded().any(|sharded| sharded.is_some());
+        let is_survivable = plan.devices.len() > 1 && !has_shards && !(operator.begins_anew() && plan.encode_bytes > 0);
         let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
         // Few rows would only make the chunks beside them smaller.
@@ -283,14 +285,7 @@ impl Engine {
             alike,
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
-            // Sums of products are lost with a device, too. Kept rows would all be written again, which those that are
-            // encoded cannot be.
-            losses: Losses::new(
-                plan.devices.len() > 1
-                    && !has_shards
-                    && operator.kernel().columns.products.is_empty()
-                    && !(operator.compacts() && plan.encode_bytes > 0),
-            ),
+            losses: Losses::new(is_survivable, operator.begins_anew()),
             verification: (verify > 0.0)
                 .then(|| Verification { fraction: verify, outputs: outputs.names_and_dtypes().collect() }),
             epoch: Instant::now(),

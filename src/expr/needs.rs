@@ -22,7 +22,7 @@ pub(crate) struct Needs {
     outputs: Vec<Id>,
     /// What is reduced.
     reduced: Vec<Id>,
-    /// Whether the results take of a row only its values: neither its number, nor a place in an output.
+    /// Whether reductions take of a row only its values, not its number.
     are_of_values: bool,
 }
 
@@ -31,7 +31,8 @@ pub(crate) struct Needs {
 pub(crate) struct Dependence {
     /// Of each input, whether they depend on it.
     pub(crate) inputs: Vec<bool>,
-    /// What every row gives; `None` if that depends on an input, or on which row it is, or if it is written.
+    /// What every row gives; `None` if that depends on an input, or on which row it is, or if it is written. Rows that
+    /// a filter does not keep are not.
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -69,10 +70,7 @@ impl Needs {
             filter: program.filter,
             outputs: program.output_ids.clone(),
             reduced: reduced.collect(),
-            are_of_values: program.output_ids.is_empty()
-                && !program.is_filtered()
-                && !program.keeps_tiles()
-                && !program.reductions.iter().any(Reduction::has_row),
+            are_of_values: !program.keeps_tiles() && !program.reductions.iter().any(Reduction::has_row),
             nodes: program.nodes.clone(),
         })
     }
@@ -95,7 +93,8 @@ impl Needs {
         outputs.chain(&self.filter).chain(&self.reduced).for_each(|root| needed[*root] = true);
         let mut inputs = vec![false; self.conditional.len()];
         // What the bounds tell of the values on which the results depend.
-        let (mut told, mut are_of_values) = (vec![], self.are_of_values);
+        let is_written = !self.outputs.is_empty() && !keeps_none;
+        let (mut told, mut are_of_values) = (vec![], self.are_of_values && !is_written);
         for (id, node) in self.nodes.iter().enumerate().rev() {
             if !needed[id] {
                 continue;

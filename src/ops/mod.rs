@@ -40,6 +40,12 @@ pub(crate) trait Operator: Send + Sync {
         false
     }
 
+    /// Whether a run that loses a device begins with the first row again: because the places of later rows depend on
+    /// those that are lost, or because sums over rows that are finished are lost.
+    fn begins_anew(&self) -> bool {
+        self.compacts() || !self.kernel().columns.products.is_empty()
+    }
+
     /// Returns the first result in which two partial results of a tile of `rows` rows differ, and both as text; `None`
     /// if they are the same.
     fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]>;

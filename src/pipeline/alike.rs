@@ -1,5 +1,6 @@
 //! Rows that no worker claims, because statistics of the inputs say that many of them give the same: one tile of these
-//! is computed, and absorbed as often as there are tiles.
+//! is computed, and absorbed as often as there are tiles. Nothing of them is written: if there are outputs, a filter
+//! keeps none of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,8 +44,8 @@ pub(super) fn absorb(work: &Work<'_>) -> Result<()> {
     let resident: Vec<&[u8]> = kernel.resident.iter().map(|array| array.bytes()).collect();
     let uniform = Uniform { resident: &resident, values, total_rows: kernel.columns.total_rows };
     let (columns, tile) = (&kernel.columns, kernel.columns.tile_rows);
-    debug_assert!(columns.outputs.is_empty());
     let (mut memory, mut partials) = (vec![vec![]; work.inputs.len()], vec![]);
+    let mut unwritten = vec![vec![]; columns.outputs.len()];
     let bytes = columns.partial_bytes(tile);
     let mut by_number = BTreeMap::<usize, Vec<Range<u64>>>::new();
     work.alike.iter().for_each(|(rows, number)| by_number.entry(*number).or_default().push(rows.clone()));
@@ -59,7 +60,13 @@ pub(super) fn absorb(work: &Work<'_>) -> Result<()> {
         }
         let of_tile = bytes_of(&mut partials, bytes)?;
         of_tile[columns.chunk_partials()].fill(0);
-        panics::catch(|| kernel.whose(), || host.run(first, tile, &inputs, &mut [], of_tile, &uniform))?;
+        let outputs = unwritten.iter_mut().zip(&columns.outputs).map(|(memory, size)| bytes_of(memory, tile * size));
+        let mut outputs = outputs.collect::<Result<Vec<_>>>()?;
+        panics::catch(|| kernel.whose(), || host.run(first, tile, &inputs, &mut outputs, of_tile, &uniform))?;
+        let are_kept = work.compaction.as_ref().map(|compaction| compaction.keeps(first, tile, of_tile));
+        if are_kept.unwrap_or(!outputs.is_empty()) {
+            return Err(Error::Internal("rows that are not computed would be written".into()));
+        }
         work.operator.absorb_alike(rows, of_tile);
     }
     work.queue.finish_others()

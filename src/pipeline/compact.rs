@@ -46,6 +46,12 @@ impl<'w> Compaction<'w> {
         Ok(())
     }
 
+    /// Returns whether any of the rows of a chunk are selected.
+    pub(super) fn keeps(&self, first_row: u64, rows: usize, partials: &[u8]) -> bool {
+        let chunk = Chunk::new(0, first_row..first_row + rows as u64);
+        tiles(&self.operator.kernel().columns, &chunk, partials).any(|count| count > 0)
+    }
+
     /// Waits until the place of a counted chunk is known, and returns it: the row of the outputs where its selected
     /// rows begin.
     ///

@@ -467,7 +467,7 @@ mod tests {
         let rows = Segment { rows: 0..(tiles * TILE_ROWS) as u64, owner: None, fully_resident: false };
         let chunk_rows = 8 * TILE_ROWS;
         let work = Work {
-            losses: Losses::new(false),
+            losses: Losses::new(false, false),
             operator,
             inputs: vec![],
             outputs: vec![],

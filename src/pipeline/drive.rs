@@ -228,7 +228,7 @@ mod tests {
             alike: vec![],
             compaction: None,
             arbiter: None,
-            losses: Losses::new(false),
+            losses: Losses::new(false, false),
             verification: None,
             epoch: Instant::now(),
             timed_every: 1,

@@ -1,4 +1,4 @@
-//! Devices that fail during a run. Other devices compute the rows that a lost device has not finished.
+//! Devices that fail during a run. Other devices compute the rows that a lost device has not finished, or all rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Losses {
     /// Whether other devices can compute all rows.
     is_survivable: bool,
+    /// Whether the run begins anew without the device, so that all devices end.
+    ends_all: bool,
     lost: Mutex<Vec<Loss>>,
     /// Whether there are any. Workers ask in every step.
     any: AtomicBool,
@@ -27,9 +29,10 @@ pub(crate) struct Loss {
 }
 
 impl Losses {
-    /// `is_survivable` tells whether the run has several devices, each of which can compute all rows.
-    pub(crate) fn new(is_survivable: bool) -> Losses {
-        Losses { is_survivable, lost: Mutex::default(), any: AtomicBool::new(false) }
+    /// `is_survivable` tells whether the run has several devices, each of which can compute all rows, and `ends_all`
+    /// whether it begins anew after a loss.
+    pub(crate) fn new(is_survivable: bool, ends_all: bool) -> Losses {
+        Losses { is_survivable, ends_all, lost: Mutex::default(), any: AtomicBool::new(false) }
     }
 
     /// Records that a device was lost. Only its first error counts: the others are consequences.
@@ -48,9 +51,10 @@ impl Losses {
         Ok(())
     }
 
-    /// Returns whether a device is lost.
-    pub(super) fn has(&self, device: usize) -> bool {
-        self.any.load(Ordering::Acquire) && self.lost().iter().any(|loss| loss.device == device)
+    /// Returns whether a device ends: because it is lost, or because the run begins anew without one that is.
+    pub(super) fn end(&self, device: usize) -> bool {
+        let is_lost = || self.lost().iter().any(|loss| loss.device == device);
+        self.any.load(Ordering::Acquire) && (self.ends_all || is_lost())
     }
 
     /// Takes all losses, in the order in which they happened.
@@ -83,22 +87,32 @@ mod tests {
 
     #[test]
     fn the_first_error_of_a_device_is_its_loss() {
-        let mut losses = Losses::new(true);
+        let mut losses = Losses::new(true, false);
         let second = Duration::from_secs(1);
         losses.record(1, failure("first"), second).unwrap();
         losses.record(1, failure("second"), 2 * second).unwrap();
-        assert!(losses.has(1) && !losses.has(0));
+        assert!(losses.end(1) && !losses.end(0));
         let lost = losses.take();
         assert!(lost.len() == 1 && lost[0].error.to_string().contains("first") && lost[0].at == second);
-        assert!(!losses.has(1));
+        assert!(!losses.end(1));
+    }
+
+    #[test]
+    fn all_devices_end_if_the_run_begins_anew() {
+        let mut losses = Losses::new(true, true);
+        assert!(!losses.end(0));
+        losses.record(1, failure("fell off the bus"), Duration::ZERO).unwrap();
+        assert!(losses.end(0) && losses.end(1));
+        assert_eq!(losses.take().iter().map(|loss| loss.device).collect::<Vec<_>>(), [1]);
+        assert!(!losses.end(0));
     }
 
     #[test]
     fn other_errors_and_runs_without_another_device_fail() {
-        let mut losses = Losses::new(true);
+        let mut losses = Losses::new(true, false);
         assert!(losses.record(0, Error::file("a", "is short", "copy it"), Duration::ZERO).is_err());
         assert!(losses.record(0, Error::abandoned(), Duration::ZERO).is_err());
-        assert!(Losses::new(false).record(0, failure("fell off the bus"), Duration::ZERO).is_err());
+        assert!(Losses::new(false, false).record(0, failure("fell off the bus"), Duration::ZERO).is_err());
         assert!(losses.take().is_empty());
     }
 }

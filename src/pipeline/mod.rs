@@ -142,19 +142,30 @@ pub(crate) const TIMED_EVERY: u64 = 16;
 impl Work<'_> {
     /// Ends the run early because a worker failed. No worker claims another chunk or goes on waiting.
     fn stop(&self) {
-        self.queue.stop();
+        self.end_all(self.epoch.elapsed());
         // Values that come later would be in vain, and until then their workers would wait.
         self.operator.kernel().values.abandon();
+    }
+
+    /// Makes all workers end at `now`, on the clock of the run.
+    fn end_all(&self, now: Duration) {
+        self.queue.stop();
         if let Some(arbiter) = &self.arbiter {
-            arbiter.end(self.epoch.elapsed());
+            arbiter.end(now);
         }
         if let Some(compaction) = &self.compaction {
             compaction.stop();
         }
     }
 
+    /// Returns whether all rows that workers claim are finished, after a round in which devices were lost or not.
+    fn is_complete(&self, has_lost: bool) -> bool {
+        let lacks_sums = has_lost && !self.operator.kernel().columns.products.is_empty();
+        self.queue.done() == self.queue.claimed_rows() && !lacks_sums
+    }
+
     /// Records that a device was lost at `at`, on the clock of the run. Its workers give their rows back and end. If
-    /// the places of later rows depend on them, all workers end.
+    /// the run begins anew, all workers end.
     ///
     /// # Errors
     /// The same error if the run cannot go on without the device.
@@ -163,19 +174,20 @@ impl Work<'_> {
         if let Some(arbiter) = &self.arbiter {
             arbiter.lose(device, at);
         }
-        if let Some(compaction) = &self.compaction {
-            self.queue.stop();
-            compaction.stop();
+        if self.operator.begins_anew() {
+            self.end_all(at);
         }
         Ok(())
     }
 
-    /// Prepares another round: all rows that are not finished, or all rows if their places depend on each other.
+    /// Prepares another round: of all rows that are not finished, or of all rows.
     fn again(&mut self) {
         // Few rows are left, in most cases, so nobody is held back.
         self.arbiter = None;
         if let Some(compaction) = &mut self.compaction {
             compaction.restart();
+        }
+        if self.operator.begins_anew() {
             self.operator.restart();
             self.queue.restart();
         }
@@ -418,7 +430,7 @@ mod tests {
             alike: vec![],
             compaction: None,
             arbiter: None,
-            losses: Losses::new(false),
+            losses: Losses::new(false, false),
             verification: None,
             epoch: Instant::now(),
             timed_every: 1,

@@ -1,5 +1,6 @@
 //! The rounds of a run. All devices take part in the first one, which is the only one unless a device is lost. The
-//! workers that still run then compute what the lost device leaves behind; another round computes what they leave.
+//! workers that still run then compute what the lost device leaves behind; another round computes what they leave. A
+//! run that begins anew ends the round at once, and computes all rows in another one.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -51,7 +52,7 @@ pub(crate) fn run(
             round => outcomes.extend(round?),
         }
         let queue = &work.queue;
-        if queue.done() == queue.claimed_rows() {
+        if work.is_complete(!losses.is_empty()) {
             lost.extend(losses);
             alike::absorb(work)?;
             return Ok((outcomes, lost));
@@ -60,6 +61,10 @@ pub(crate) fn run(
             return Err(Error::Cancelled { done: queue.done(), rows: queue.rows() });
         }
         lost.extend(losses);
+        if work.operator.begins_anew() {
+            // What they did is done again.
+            outcomes.clear();
+        }
         work.again();
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! So a worker fills all of its slots before it waits for a chunk, and while it waits the device works on them.
 //! Chunks come back in the order in which they were sent. A worker never calls the driver; see
-//! [`submitter`](super::submitter) for the reason. If the device is lost and the run goes on, the worker gives its
-//! chunks back to the queue and ends.
+//! [`submitter`](super::submitter) for the reason. If the device is lost and the run goes on, or if it begins anew, the
+//! worker gives its chunks back to the queue and ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -120,14 +120,15 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         })
     }
 
-    /// Returns whether the run goes on without the device.
+    /// Returns whether the run goes on without the device, or begins anew.
     fn is_lost(&self) -> bool {
-        self.work.losses.has(self.number)
+        self.work.losses.end(self.number)
     }
 
     /// Gives all chunks back to the queue, once the submitter is gone, and with it the device's access to their rows.
     /// Returns whether it is.
     fn gave_back(&mut self) -> bool {
+        self.submitter.end();
         if !self.submitter.is_closed() {
             self.backoff.pause();
             return false;

@@ -57,6 +57,11 @@ impl<'r, D: Device> Submitter<'r, D> {
         Ok(true)
     }
 
+    /// Returns whether a device was lost so that this one ends.
+    fn ends(&self) -> bool {
+        self.enqueuer.streams.work.losses.end(self.number)
+    }
+
     /// Tells the run that the device is lost.
     ///
     /// # Errors
@@ -75,9 +80,10 @@ impl<D: Device> Worker for Submitter<'_, D> {
         })
     }
 
-    /// Enqueues a chunk, and returns one that is done. Ends if the device fails and the run goes on without it.
+    /// Enqueues a chunk, and returns one that is done. Ends if the device fails and the run goes on without it, or if
+    /// the run begins anew without another one.
     fn step(&mut self) -> Result<bool> {
-        if self.enqueuer.streams.work.losses.has(self.number) {
+        if self.ends() {
             return Ok(false);
         }
         self.advance().or_else(|error| self.lose(error).map(|()| false))
@@ -86,6 +92,9 @@ impl<D: Device> Worker for Submitter<'_, D> {
     fn ready_at(&self) -> Duration {
         let Enqueuer { streams, host, .. } = &self.enqueuer;
         let panels = streams.panels.as_ref();
+        if self.ends() {
+            return Duration::ZERO;
+        }
         if self.workers.has_next(&self.enqueuer) || panels.is_some_and(Panels::has_piece) {
             return Duration::ZERO;
         }

@@ -12,6 +12,7 @@ pub const MODULE: Module = Module { name: "bounds", cases: CASES, ..NO_CASES };
 const CASES: &[(&str, Case)] = &[
     ("rows that no filter keeps are not read", left_out),
     ("rows that are alike are not computed", alike),
+    ("rows that no filter keeps are in no chunk", filtered),
     ("results are those without bounds", results),
     ("rows that stay on devices are all read", resident),
     ("bounds that are none are not used", wrong),
@@ -150,6 +151,45 @@ fn alike(choice: &DeviceChoice) -> Outcome {
             check(reached == ROWS as u64, format!("progress ends at {reached}: {text}"))?;
             let notes = found.notes.iter().filter(|note| note.contains("were not computed")).count();
             check(notes == usize::from(rows < ROWS as u64), format!("{text}: {:?}", found.notes))?;
+        }
+    }
+    Ok(())
+}
+
+fn filtered(choice: &DeviceChoice) -> Outcome {
+    let (x, k) = (numbers(ROWS, 6), keys());
+    let tile = 4096;
+    for (text, rows, most) in [
+        ("y = x[k == 7]; mean(y), std(y), count(k == 7)", ROWS, 3000 + 2 * tile),
+        ("y = x[(k == 7) | (k == 50)]; bincount(i64(k == 7), 2)", ROWS, 6000 + 4 * tile),
+        ("y = x[k > 1000]; min(where(k > 1000, x, 3))", ROWS, tile),
+        // Whole tiles, so that no row is left.
+        ("y = x[k > 1000]", 24 * tile, 0),
+        // All rows are kept, or matter.
+        ("y = x[k >= 0]", ROWS, ROWS),
+        ("y = x[k == 7]; max(k)", ROWS, ROWS),
+        ("y = x[k == 7]; sum(i)", ROWS, ROWS),
+    ] {
+        let (x, k) = (&x[..rows], &k[..rows]);
+        for chunk in [32 << 10, 1 << 20] {
+            let engine = engine(choice).chunk(chunk).build()?;
+            let (bounded_x, bounded_k) = (Bounded::new(x, 300), Bounded::new(k, 1500));
+            let run = |x: Input<'_>, k: Input<'_>| -> Result<(Vec<f64>, Report)> {
+                let mut y = vec![0.0; rows];
+                let job = Job::eval(text)?.input("x", x).input("k", k).output("y", &mut y[..]);
+                let report = engine.run(job)?;
+                Ok((y, report))
+            };
+            let (found, report) = run((&bounded_x).into(), (&bounded_k).into())?;
+            let (expected, of_all) = run(x.into(), k.into())?;
+            let written = |report: &Report| report.outputs.iter().map(|output| output.rows).collect::<Vec<_>>();
+            let same = found == expected
+                && written(&report) == written(&of_all)
+                && (&report.results, &report.arrays) == (&of_all.results, &of_all.arrays);
+            check(same, format!("others with chunks of {chunk} bytes: {text}"))?;
+            let claimed = report.devices.iter().map(|device| device.rows).sum::<u64>();
+            let fits = claimed <= rows as u64 && (chunk > 32 << 10 || claimed <= most as u64);
+            check(fits, format!("{claimed} rows of at most {most} are computed: {text}"))?;
         }
     }
     Ok(())

@@ -1,8 +1,9 @@
 //! Devices that fail during a run: others compute their rows, to the same bits.
 
+use ndarray::Array2;
 use overshot::device::{Emulated, Fault, FaultAt};
 use overshot::testing::custom::keep;
-use overshot::{DeviceChoice, Engine, Error, Job, Npy, Report};
+use overshot::{DeviceChoice, Engine, Error, Input, Job, Npy, Report};
 
 use crate::harness::{EmulatedCase, Module, NO_CASES, Outcome, check, cpu, each_pass, numbers};
 use crate::rows::bits;
@@ -13,6 +14,7 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("others compute the rows of a lost device", goes_on),
     ("the last device is an error", nobody_left),
     ("selected rows begin anew", selects),
+    ("products over the rows begin anew", products),
     ("passes go on", passes),
     ("errors of files and of rows that stay on a device are errors", others),
 ];
@@ -90,6 +92,42 @@ fn selects() -> Outcome {
         }
     }
     Ok(())
+}
+
+fn products() -> Outcome {
+    let x = Array2::from_shape_vec((ROWS, 3), numbers(3 * ROWS, 9))?;
+    let run = |engine: &Engine| -> Result<(Report, bool), Error> {
+        // In place, where the device can.
+        let mut y = engine.pinned::<f64>(3 * ROWS)?;
+        y.fill(f64::NAN);
+        let job = Job::eval("g = x.T @ x; y = 2 * x; sum(x), std(x)")?;
+        let report = engine.run(job.input("x", Input::from(x.view())).output("y", &mut y))?;
+        let is_right = x.iter().zip(y.iter()).all(|(x, y)| 2.0 * x == *y);
+        Ok((report, is_right))
+    };
+    let (right, _) = run(&engine(1, 0, Fault::new(FaultAt::Wait, 0), false)?)?;
+    let mut count = 0;
+    // There are five sums. The last calls are those that copy them.
+    for at in AT {
+        for nth in [0, 2, 11, 23, 80] {
+            for (devices, fail) in [(2, 1), (3, 2)] {
+                let what = format!("{at:?} {nth}, {fail} of {devices} devices");
+                let engine = engine(devices, fail, Fault::new(at, nth), false)?;
+                let (report, is_right) = run(&engine).map_err(|error| format!("{what}: {error}"))?;
+                let same = (&report.results, &report.arrays) == (&right.results, &right.arrays);
+                check(same, format!("{what}: other results"))?;
+                check(is_right, format!("{what}: wrong rows"))?;
+                let rows: u64 = report.devices.iter().map(|device| device.rows).sum();
+                check(rows == ROWS as u64, format!("{what}: {rows} rows"))?;
+                count += usize::from(is_told(&report, fail));
+            }
+        }
+    }
+    check(count > 25, format!("only {count} of 60 runs lost all devices that should fail"))?;
+    // The CPU would compute other bits.
+    let engine = engine(1, 1, Fault::new(FaultAt::Kernel, 0), true)?;
+    let error = run(&engine).err().ok_or("the CPU went on")?;
+    check(error.to_string().contains("on demand"), error.to_string())
 }
 
 fn passes() -> Outcome {

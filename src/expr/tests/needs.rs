@@ -170,6 +170,8 @@ proptest! {
             return Ok(());
         }
         let (one, other) = (of_seed(seed, 0), of_seed(other_seed, first * TILE_ROWS as u64));
+        // The first word is the number of rows that are kept.
+        prop_assert!(!program.is_filtered() || one.0.is_none() || one.1[0] == 0, "{}: {:?}", text, one.0);
         if one.0.is_some() && one.0 == other.0 {
             prop_assert_eq!(one.1, other.1, "{}: {:?}", text, one.0);
         }
@@ -236,8 +238,11 @@ fn rows_have_an_outcome_if_they_are_alike() {
         assert!(is_some(text), "{text}");
         assert_eq!(of(text, (0, 5)), of(text, (-9, 3)), "{text}");
     }
+    // Rows that a filter does not keep are not written.
+    assert!(is_some("y = x[t > 5]") && of("y = x[t > 5]", (6, 9)).is_none() && of("y = x[t > 5]", (5, 6)).is_none());
+    assert!(is_some("y = x[t > 5]; count(t > 7)") && !is_some("y = x[t > 5]; sum(x)"));
     // All have a result for each row, or results that say which row it is.
-    for text in ["y = x[t > 5]", "y = where(t > 5, x, 2)", "sum(where(t > 5, x, i))", "argmax(where(t > 5, x, 2))"] {
+    for text in ["y = x[t < 6]", "y = where(t > 5, x, 2)", "sum(where(t > 5, x, i))", "argmax(where(t > 5, x, 2))"] {
         assert!(!is_some(text), "{text}");
     }
     assert!(!is_some("sum(where(t > 5, i, x))") && is_some("sum(where(t > 5, i, 2))"));
