@@ -88,7 +88,8 @@ def main():
                 if run > 0:
                     seconds[name].append(time.perf_counter() - begin)
                     cpu_seconds[name].append(time.process_time() - cpu_begin)
-        np.testing.assert_allclose(list(values.values()), values["polars"], rtol=1e-9)
+        for value in values.values():
+            np.testing.assert_allclose(value, values["polars"], rtol=1e-9)
         size = rows * (12 if "day" in text else 16)
         rates = {name: round(size / statistics.median(own) / 1e9, 1) for name, own in seconds.items()}
         cpu = {name: round(statistics.median(own), 3) for name, own in cpu_seconds.items()}
