@@ -18,15 +18,16 @@ use crate::error::{Error, Result};
 pub(crate) struct DevicePool<D: Device> {
     /// In the order of return, so the front block is the likeliest to be complete.
     free: VecDeque<Block<D>>,
-    blocks: usize,
+    /// The piece of each block, and its offset there.
+    blocks: Vec<(usize, usize)>,
     /// The allocations that blocks are cut from. There is one, unless the device had no allocation large enough for
     /// all blocks.
     pieces: Vec<Cached<D::Memory>>,
     _charged: Charge,
 }
 
-/// A block. It is taken for the work of one chunk. If it is dropped after an error, it is lost to the run, because
-/// work that still uses it may be running.
+/// A block. It is taken for the work of one chunk. If it is dropped after an error, it is lost to the round of the run,
+/// because work that still uses it may be running.
 pub(crate) struct Block<D: Device> {
     piece: usize,
     offset: usize,
@@ -73,8 +74,8 @@ impl<D: Device> DevicePool<D> {
                 Err(error) => return Err(error),
             }
         }
-        let blocks = free.len();
-        let _charged = budget.charge((blocks * block_bytes) as u64)?;
+        let blocks: Vec<_> = free.iter().map(|block| (block.piece, block.offset)).collect();
+        let _charged = budget.charge((blocks.len() * block_bytes) as u64)?;
         Ok(DevicePool { free, blocks, pieces, _charged })
     }
 
@@ -85,7 +86,21 @@ impl<D: Device> DevicePool<D> {
 
     /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+        self.blocks.len()
+    }
+
+    /// Makes the blocks available that a round has dropped. No pending work may use them: the streams of the round have
+    /// waited for it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn reclaim(&mut self, device: &D) -> Result<()> {
+        for &(piece, offset) in &self.blocks {
+            if !self.free.iter().any(|block| (block.piece, block.offset) == (piece, offset)) {
+                self.free.push_back(Block { piece, offset, last_use: device.event(false)? });
+            }
+        }
+        Ok(())
     }
 
     /// Takes a block for work that is about to be enqueued. `stream`, on which that work begins, waits for the last
@@ -129,6 +144,9 @@ impl<D: Device> DevicePool<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Instant;
+
     use super::*;
     use crate::device::emulated::{Emulated, EmulatedDevice};
 
@@ -147,6 +165,23 @@ mod tests {
         assert_eq!(cached_after(8), (8, 8 * 1024));
         // Pieces of 6 and 3 blocks: the next run would find neither large enough.
         assert_eq!(cached_after(12), (9, 0));
+    }
+
+    #[test]
+    fn blocks_that_a_round_has_dropped_are_there_for_the_next_one() {
+        let device = EmulatedDevice::new(&Emulated::new().memory(10_000));
+        let [memory, pinned] = ["device", "pinned"].map(|what| MemoryBudget::new(what, 1 << 20));
+        let cache = MemoryCache::new(device.clone(), &memory, &pinned);
+        let mut pool = DevicePool::new(&cache, 3, 1024, &MemoryBudget::new("run", 1 << 20)).unwrap();
+        let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+        let returned = pool.take(&mut stream, &mut host).unwrap();
+        (0..2).for_each(|_| drop(pool.take(&mut stream, &mut host).unwrap()));
+        pool.retire(returned, &mut stream).unwrap();
+        pool.reclaim(&device).unwrap();
+        let places =
+            (0..3).map(|_| pool.take(&mut stream, &mut host).unwrap()).map(|block| (block.piece, block.offset));
+        assert_eq!(places.collect::<BTreeSet<_>>(), BTreeSet::from([(0, 0), (0, 1024), (0, 2048)]));
+        assert!(!pool.has_free());
     }
 
     #[test]

@@ -126,6 +126,8 @@ impl<D: Device> DeviceRun for Staging<D> {
             }
             None => (None, vec![]),
         };
+        // Those of chunks that were copied ahead, if the round before ended early.
+        pool.reclaim(device)?;
         let loaded = Loaded { kernels, resident, by_matrices, workspace: workspace.as_ref() };
         let streams = Streams::open(device, pool, panels, loaded, slab.bytes(), work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
