@@ -226,6 +226,17 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
         Ok(Step::Idle)
     }
 
+    /// Does a step of a device that ends early: returns a chunk that is done to its worker, and enqueues no others.
+    /// Returns whether anything is in flight.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn end_early(&mut self, device: &mut E) -> Result<bool> {
+        let finds = self.look(device)?;
+        device.advance(!(finds && self.waiting == Waiting::TakesTurns))?;
+        Ok(!self.in_flight.is_empty() || !device.is_idle())
+    }
+
     /// Takes the oldest of the chunks that wait and are accepted.
     fn take_ahead(&mut self, device: &E) -> Option<E::Filled> {
         let place = self.ahead.iter().position(|filled| device.accepts(filled))?;

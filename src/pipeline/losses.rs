@@ -51,10 +51,14 @@ impl Losses {
         Ok(())
     }
 
+    /// Returns whether a device is lost.
+    pub(super) fn has(&self, device: usize) -> bool {
+        self.any.load(Ordering::Acquire) && self.lost().iter().any(|loss| loss.device == device)
+    }
+
     /// Returns whether a device ends: because it is lost, or because the run begins anew without one that is.
     pub(super) fn end(&self, device: usize) -> bool {
-        let is_lost = || self.lost().iter().any(|loss| loss.device == device);
-        self.any.load(Ordering::Acquire) && (self.ends_all || is_lost())
+        self.any.load(Ordering::Acquire) && (self.ends_all || self.has(device))
     }
 
     /// Takes all losses, in the order in which they happened.
@@ -102,7 +106,7 @@ mod tests {
         let mut losses = Losses::new(true, true);
         assert!(!losses.end(0));
         losses.record(1, failure("fell off the bus"), Duration::ZERO).unwrap();
-        assert!(losses.end(0) && losses.end(1));
+        assert!(losses.end(0) && losses.end(1) && losses.has(1) && !losses.has(0));
         assert_eq!(losses.take().iter().map(|loss| loss.device).collect::<Vec<_>>(), [1]);
         assert!(!losses.end(0));
     }

@@ -72,7 +72,8 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
 
     fn ready_at(&self) -> Duration {
         if self.is_lost() {
-            return self.host.now();
+            // The submitter must end first.
+            return if self.submitter.is_closed() { self.host.now() } else { Duration::MAX };
         }
         if self.has_place() {
             return self.host.now();

@@ -29,8 +29,6 @@ pub(super) struct Submitter<'r, D: Device> {
     enqueuer: Enqueuer<'r, D>,
     workers: SubmitterEnd<'r, Enqueuer<'r, D>>,
     backoff: SpinThenSleep,
-    /// The number of the device in the run.
-    number: usize,
 }
 
 impl<'r, D: Device> Submitter<'r, D> {
@@ -38,8 +36,8 @@ impl<'r, D: Device> Submitter<'r, D> {
     pub(super) fn new(streams: Streams<'r, D>, number: usize, workers: SubmitterEnd<'r, Enqueuer<'r, D>>) -> Self {
         let (device, work) = (streams.device, streams.work);
         let outcome = WorkerOutcome { device: number, ..WorkerOutcome::default() };
-        let enqueuer = Enqueuer { streams, device, host: device.host(work.epoch), last: None, outcome };
-        Submitter { enqueuer, workers, backoff: SpinThenSleep::new(), number }
+        let enqueuer = Enqueuer { streams, device, number, host: device.host(work.epoch), last: None, outcome };
+        Submitter { enqueuer, workers, backoff: SpinThenSleep::new() }
     }
 
     /// Enqueues a chunk, and returns one that is done.
@@ -57,9 +55,12 @@ impl<'r, D: Device> Submitter<'r, D> {
         Ok(true)
     }
 
-    /// Returns whether a device was lost so that this one ends.
-    fn ends(&self) -> bool {
-        self.enqueuer.streams.work.losses.end(self.number)
+    /// Waits for what is in flight, because the run begins anew without another device: a drop of the streams would wait
+    /// longer than the time limit of devices. Returns whether anything is.
+    fn end_early(&mut self) -> Result<bool> {
+        let goes_on = self.workers.end_early(&mut self.enqueuer)?;
+        self.backoff.pause();
+        Ok(goes_on)
     }
 
     /// Tells the run that the device is lost.
@@ -67,8 +68,8 @@ impl<'r, D: Device> Submitter<'r, D> {
     /// # Errors
     /// The same error if the run cannot go on without the device.
     fn lose(&self, error: Error) -> Result<()> {
-        let Enqueuer { streams, host, .. } = &self.enqueuer;
-        streams.work.lose(self.number, error, host.now())
+        let Enqueuer { streams, number, host, .. } = &self.enqueuer;
+        streams.work.lose(*number, error, host.now())
     }
 }
 
@@ -83,25 +84,28 @@ impl<D: Device> Worker for Submitter<'_, D> {
     /// Enqueues a chunk, and returns one that is done. Ends if the device fails and the run goes on without it, or if
     /// the run begins anew without another one.
     fn step(&mut self) -> Result<bool> {
-        if self.ends() {
+        let Enqueuer { streams, number, .. } = &self.enqueuer;
+        if streams.work.losses.has(*number) {
             return Ok(false);
         }
-        self.advance().or_else(|error| self.lose(error).map(|()| false))
+        let went_on = if self.enqueuer.ends() { self.end_early() } else { self.advance() };
+        went_on.or_else(|error| self.lose(error).map(|()| false))
     }
 
     fn ready_at(&self) -> Duration {
-        let Enqueuer { streams, host, .. } = &self.enqueuer;
-        let panels = streams.panels.as_ref();
-        if self.ends() {
+        let Enqueuer { streams, host, number, .. } = &self.enqueuer;
+        let (panels, ends) = (streams.panels.as_ref(), self.enqueuer.ends());
+        if streams.work.losses.has(*number) {
             return Duration::ZERO;
         }
-        if self.workers.has_next(&self.enqueuer) || panels.is_some_and(Panels::has_piece) {
+        if !ends && self.workers.has_next(&self.enqueuer) || panels.is_some_and(Panels::has_piece) {
             return Duration::ZERO;
         }
         let oldest = self.workers.oldest().map(|oldest| oldest.done_at(host));
         let part = panels.and_then(Panels::oldest).map(|event| host.done_at(event));
         match oldest.into_iter().chain(part).min() {
             Some(done) => done.min(streams.deadline()),
+            None if ends && self.enqueuer.is_idle() => Duration::ZERO,
             None => Duration::MAX,
         }
     }
@@ -117,6 +121,8 @@ impl<D: Device> Worker for Submitter<'_, D> {
 pub(super) struct Enqueuer<'r, D: Device> {
     streams: Streams<'r, D>,
     device: &'r D,
+    /// The number of the device in the run.
+    number: usize,
     host: D::Host,
     /// The worker of the last chunk that was enqueued, and the chunk, if there are products.
     last: Option<(usize, Chunk)>,
@@ -129,8 +135,8 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
     type Done = Done<'r, D>;
 
     fn accepts(&self, filled: &Filled<'r, D>) -> bool {
-        // After a failure, the chunks before it may never come.
-        let has_failed = || self.streams.work.queue.has_failed();
+        // After a failure, the chunks before it may never come. If the run begins anew, none of them is enqueued.
+        let has_failed = || self.streams.work.queue.has_failed() && !self.ends();
         self.streams.panels.as_ref().is_none_or(|panels| panels.accepts(filled.chunk()) || has_failed())
     }
 
@@ -186,6 +192,11 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
 }
 
 impl<'r, D: Device> Enqueuer<'r, D> {
+    /// Returns whether a device was lost so that this one ends.
+    fn ends(&self) -> bool {
+        self.streams.work.losses.end(self.number)
+    }
+
     /// Wraps an error with the chunk. After a fault of the device all chunks on it are lost, and it is unknown which
     /// one caused the fault, so the error names all of them.
     fn with_chunk(&self, worker: usize, chunk: &Chunk, error: Error, in_flight: &VecDeque<InFlight<'r, D>>) -> Error {

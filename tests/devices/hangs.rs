@@ -99,12 +99,16 @@ fn slow() -> Outcome {
 fn selects_and_passes() -> Outcome {
     let x: Vec<f64> = (0..ROWS as u32).map(|i| f64::from(i % 100)).collect();
     let right: Vec<usize> = (0..ROWS).filter(|row| x[*row] > 50.0).collect();
-    for at in AT {
-        let engine = engine(vec![hanging(at, 4), Emulated::new()], false)?;
+    for (at, hang) in AT.into_iter().flat_map(|at| [(at, 1), (at, 2)]) {
+        // Those that hang are all given up before the run begins anew.
+        let devices = (0..hang).map(|_| hanging(at, 4)).chain([Emulated::new()]).collect();
+        let engine = engine(devices, false)?;
         let (mut y, mut place) = (vec![0.0; ROWS], vec![0i64; ROWS]);
         let job = Job::kernel(&keep()).input("x", &x).output("big", &mut y).output("where", &mut place);
-        let kept = engine.run(job)?.outputs[0].rows as usize;
-        check(kept == right.len(), format!("{at:?}: {kept} rows"))?;
+        let report = engine.run(job)?;
+        let (kept, notes) = (report.outputs[0].rows as usize, report.notes.iter());
+        let given_up = notes.filter(|note| note.contains("and was given up")).count();
+        check(kept == right.len() && given_up == hang, format!("{at:?}: {kept} rows, {given_up} of {hang}"))?;
         let is_right = right.iter().zip(&place).all(|(row, place)| *row as i64 == *place);
         check(is_right, format!("{at:?}: wrong rows"))?;
 
