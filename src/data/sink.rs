@@ -12,7 +12,8 @@ use std::sync::Arc;
 pub trait Sink: Send + Sync {
     /// Writes the rows that start at row `first_row`. `bytes` is a whole number of rows in native byte order;
     /// `bool` rows are 0 or 1. Several threads call this method concurrently and in any order. Every row of the
-    /// output is written once; if a device is lost and the run begins anew, rows are written again, with the same bytes.
+    /// output is written once; if a device is lost and the run begins anew, rows are written again, with the same
+    /// bytes.
     ///
     /// # Errors
     /// Returns an error if the rows cannot be written. The run then stops, and [`commit`](Sink::commit) is not

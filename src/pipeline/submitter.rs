@@ -55,8 +55,8 @@ impl<'r, D: Device> Submitter<'r, D> {
         Ok(true)
     }
 
-    /// Waits for what is in flight, because the run begins anew without another device: a drop of the streams would wait
-    /// longer than the time limit of devices. Returns whether anything is.
+    /// Waits for what is in flight, because the run begins anew without another device: a drop of the streams would
+    /// wait longer than the time limit of devices. Returns whether anything is.
     fn end_early(&mut self) -> Result<bool> {
         let goes_on = self.workers.end_early(&mut self.enqueuer)?;
         self.backoff.pause();
