@@ -107,7 +107,6 @@ fn products() -> Outcome {
     };
     let (right, _) = run(&engine(1, 0, Fault::new(FaultAt::Wait, 0), false)?)?;
     let mut count = 0;
-    // There are five sums. The last calls are those that copy them.
     for at in AT {
         for nth in [0, 2, 11, 23, 80] {
             for (devices, fail) in [(2, 1), (3, 2)] {
