@@ -1,4 +1,5 @@
-"""Times tables, whose rows have several elements, filters, neighbours, counts and ranks, beside simpler jobs and NumPy.
+"""Times tables, whose rows have several elements, filters, neighbours, counts and ranks, beside simpler jobs, NumPy and
+Bottleneck, if that is installed.
 
     python tables.py [--size 4GiB] [--json FILE]
 
@@ -95,6 +96,7 @@ def measure(rows, engines, size):
         seconds, _ = median(lambda: engine.evaluate("y = where(x > 0.5, x, 0)", {"x": x}, out={"y": y}))  # noqa: B023
         rows.add("where(x > 0.5, x, 0)", str(x.size), device, seconds, 2 * x.nbytes)
     neighbours(rows, engines, x, y)
+    moving(rows, engines, x, y)
     ranks(rows, engines, x)
     counts(rows, engines, x, y)
 
@@ -126,6 +128,35 @@ def neighbours(rows, engines, x, y):
                 begin = x[: 1 << 20]
                 expected = (begin[:-2] + begin[1:-1] + begin[2:]) / np.float32(3)
                 np.testing.assert_array_equal(y[1 : begin.size - 1], expected)
+
+
+def moving(rows, engines, x, y):
+    """Moving windows beside Bottleneck, which uses one thread, if it is installed."""
+    try:
+        import bottleneck
+    except ImportError:
+        bottleneck = None
+    for name, width in (("mean", 8), ("mean", 64), ("max", 8), ("max", 64)):
+        job = f"moving_{name}(x, {width})"
+        expected = getattr(bottleneck, f"move_{name}")(x[: 1 << 20], width) if bottleneck else None
+        for device, engine in engines.items():
+            text = f"y = moving_{name}(x, {width}, nan)"
+            seconds, _ = median(lambda: engine.evaluate(text, {"x": x}, out={"y": y}), 3)  # noqa: B023
+            rows.add(job, str(x.size), device, seconds, 2 * x.nbytes)
+            if bottleneck:
+                np.testing.assert_allclose(y[: 1 << 20], expected, rtol=1e-4)
+        if bottleneck:
+            run = getattr(bottleneck, f"move_{name}")
+            seconds, _ = median(lambda: run(x, width), 1)  # noqa: B023
+            rows.add(job, str(x.size), "Bottleneck", seconds, 2 * x.nbytes)
+    if bottleneck:
+        table = x[: x.size // 4096 * 4096].reshape(-1, 4096)
+        peers = {
+            "median(x)": lambda: bottleneck.median(x),
+            "mean(x, axis=0)": lambda: bottleneck.nanmean(table, axis=0),
+        }
+        for job, run in peers.items():
+            rows.add(job, str(x.size), "Bottleneck", median(run, 1)[0], x.nbytes)
 
 
 def counts(rows, engines, x, k):
