@@ -103,6 +103,12 @@ impl<'a> Block<'a> {
         }
     }
 
+    /// The rows of the elements.
+    pub(super) fn rows(&self) -> Range<u64> {
+        let rows = (self.column + self.elements).div_ceil(self.width) as u64;
+        self.first_row()..self.first_row() + rows
+    }
+
     /// The number of the row of the first element.
     pub(super) fn first_row(&self) -> u64 {
         self.first_row + self.row as u64
@@ -174,6 +180,8 @@ macro_rules! for_all {
         for_ints!($dtype, $T => $body, else for_floats!($dtype, $T => $body, else {}))
     };
 }
+
+pub(super) use {for_all, for_floats, for_ints};
 
 /// The same with `f16` and `bf16`, which are moved and converted only.
 macro_rules! for_stored {
@@ -297,7 +305,7 @@ fn to_register<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
 }
 
 /// Runs the loop of an operation.
-fn run<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
+pub(super) fn run<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
     match target {
         Target::Register(_) => to_register(target, rows, of),
         Target::Output(out, past_cache) => dispatch::run(ToOutput { out: cast_slice_mut(out), of, past_cache }),
@@ -305,7 +313,7 @@ fn run<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
 }
 
 /// An operation on the rows of a block.
-trait Rows<R> {
+pub(super) trait Rows<R> {
     /// Computes some rows, and applies `then` to each result.
     fn compute(&self, rows: Range<usize>, out: &mut [R], then: impl Fn(R) -> R);
 }

@@ -28,8 +28,7 @@ impl<'a> Block<'a> {
 
     /// By how many rows a view moves the rows of the block, if it moves all of them alike.
     pub(super) fn moves(&self, view: usize) -> Option<i64> {
-        let rows = (self.column + self.elements).div_ceil(self.width) as u64;
-        self.views[view].moves(&(self.first_row()..self.first_row() + rows), self.total_rows)
+        self.views[view].moves(&self.rows(), self.total_rows)
     }
 
     /// Copies the elements of an input that are in the block, in the rows that a view gives. An input that has one for

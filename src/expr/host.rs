@@ -14,6 +14,7 @@ use super::scan::TileSums;
 use super::shape::Extent;
 use super::sweeps::{self, Sweep};
 use super::tiling::{BLOCK_ELEMENTS, Span, Tiling};
+use super::windows::{self, MovingWindow};
 use super::within::RowReduction;
 use crate::data::{Dtype, PastCache};
 use crate::device::kernel::{HostKernel, Uniform};
@@ -25,6 +26,10 @@ const MAX_CONSTANTS: usize = 64;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Compute(Id),
+    /// Computes a moving window.
+    Move {
+        window: usize,
+    },
     Store {
         output: usize,
     },
@@ -60,6 +65,10 @@ pub(super) struct HostProgram {
     sweeps: Vec<Steps>,
     /// The one that is run.
     sweep: usize,
+    /// What is run instead of the only sweep where moving windows are whole.
+    moving: Option<Arc<Moving>>,
+    /// Whether they are, in the span that is run.
+    is_moving: bool,
     /// Each register holds the values of one block; narrow dtypes use only the start of it.
     registers: Vec<Vec<u64>>,
     tiling: Tiling,
@@ -79,6 +88,12 @@ pub(super) struct HostProgram {
     uses_second_level: bool,
     /// Which outputs are stored past the cache.
     is_past_cache: Vec<bool>,
+}
+
+/// The steps of a program with moving windows.
+struct Moving {
+    windows: Vec<MovingWindow>,
+    steps: Steps,
 }
 
 /// The columns of some tiles.
@@ -111,7 +126,8 @@ impl Columns<'_, '_> {
 impl HostProgram {
     pub(super) fn new(program: Arc<Program>) -> HostProgram {
         let tiling = program.tiling();
-        let Plan { sweeps, constants, registers } = plan(&program, &sweeps::of(&program, tiling.has_small_rows()));
+        let Plan { sweeps, moving, constants, registers } =
+            plan(&program, &sweeps::of(&program, tiling.has_small_rows()));
         let within = program.row_reductions();
         let within = within.map(|(_, kind, of)| RowReduction::new(kind, of, program.nodes[of].dtype)).collect();
         let sums = program.running_sums();
@@ -124,6 +140,8 @@ impl HostProgram {
             program,
             sweeps,
             sweep: 0,
+            moving,
+            is_moving: false,
             registers,
             tiling,
             lanes,
@@ -144,11 +162,23 @@ impl HostProgram {
             return;
         }
         self.total_rows = total_rows;
-        (self.scalars, self.sweep) = (Some(scalars.to_vec()), 0);
+        (self.scalars, self.sweep, self.is_moving) = (Some(scalars.to_vec()), 0, false);
         let span = Span { row: 0, column: 0, elements: 0..BLOCK_ELEMENTS };
         for constant in 0..self.constants.len() {
             self.compute(self.constants[constant], &span, &mut Columns::none());
         }
+    }
+
+    /// The windows that are computed by loops of their own.
+    #[cfg(test)]
+    pub(super) fn windows(&self) -> usize {
+        self.moving.as_ref().map_or(0, |moving| moving.windows.len())
+    }
+
+    /// The same program without such loops.
+    #[cfg(test)]
+    pub(super) fn without_windows(self) -> HostProgram {
+        HostProgram { moving: None, ..self }
     }
 
     /// The number of registers.
@@ -157,9 +187,36 @@ impl HostProgram {
         self.registers.len()
     }
 
+    /// The steps that are run.
+    fn steps(&self) -> &Steps {
+        match &self.moving {
+            Some(moving) if self.is_moving => &moving.steps,
+            _ => &self.sweeps[self.sweep],
+        }
+    }
+
+    /// Computes a moving window, which is whole in all rows of a span.
+    fn compute_window(&mut self, window: usize, span: &Span, columns: &mut Columns<'_, '_>) {
+        let Some(moving) = self.moving.clone() else { return };
+        let window = &moving.windows[window];
+        let inputs = columns.inputs;
+        match moving.steps.places[window.id] {
+            Place::Output(output) => {
+                let block = self.block(span, columns.first_row, inputs);
+                window.apply(&block, columns.target(&self.program, output, span.elements.clone()));
+            }
+            Place::Register(register) => {
+                let mut values = std::mem::take(&mut self.registers[register]);
+                window.apply(&self.block(span, columns.first_row, inputs), Target::Register(&mut values));
+                self.registers[register] = values;
+            }
+            Place::Input(_) | Place::Near { .. } => {}
+        }
+    }
+
     /// Computes a result for a span.
     fn compute(&mut self, id: Id, span: &Span, columns: &mut Columns<'_, '_>) {
-        match self.sweeps[self.sweep].places[id] {
+        match self.steps().places[id] {
             Place::Near { view, .. } if self.block(span, columns.first_row, columns.inputs).moves(view).is_some() => {}
             Place::Register(register) | Place::Near { register, .. } => {
                 let mut values = std::mem::take(&mut self.registers[register]);
@@ -178,7 +235,7 @@ impl HostProgram {
 
     /// Gives the register of a result to a function that writes it.
     fn write_register(&mut self, id: Id, write: impl FnOnce(&Self, &mut [u64])) {
-        if let Place::Register(register) = self.sweeps[self.sweep].places[id] {
+        if let Place::Register(register) = self.steps().places[id] {
             let mut values = std::mem::take(&mut self.registers[register]);
             write(self, &mut values);
             self.registers[register] = values;
@@ -207,7 +264,7 @@ impl HostProgram {
     fn block<'a>(&'a self, span: &Span, first_row: u64, inputs: &'a [InputRows<'a>]) -> Block<'a> {
         let scalars = self.scalars.as_deref().unwrap_or_default();
         Block {
-            places: &self.sweeps[self.sweep].places,
+            places: &self.steps().places,
             registers: &self.registers,
             inputs,
             views: &self.program.near.views,
@@ -224,9 +281,14 @@ impl HostProgram {
 
     /// Runs a span.
     fn run_span(&mut self, span: &Span, columns: &mut Columns<'_, '_>) {
-        for step in 0..self.sweeps[self.sweep].steps.len() {
-            match self.sweeps[self.sweep].steps[step] {
+        self.is_moving = self.moving.as_ref().is_some_and(|moving| {
+            let rows = self.block(span, columns.first_row, columns.inputs).rows();
+            moving.windows.iter().all(|window| window.is_whole(&rows, self.total_rows))
+        });
+        for step in 0..self.steps().steps.len() {
+            match self.steps().steps[step] {
                 Step::Compute(id) => self.compute(id, span, columns),
+                Step::Move { window } => self.compute_window(window, span, columns),
                 Step::Store { output } => self.store(output, span, columns),
                 Step::Push { reduction } => {
                     let mut lanes = std::mem::take(&mut self.lanes);
@@ -457,6 +519,7 @@ fn check<'n>(
 /// Where each result is stored, and the order of computation.
 struct Plan {
     sweeps: Vec<Steps>,
+    moving: Option<Arc<Moving>>,
     /// The row-independent results, which are computed once per set of scalars.
     constants: Vec<Id>,
     registers: usize,
@@ -498,21 +561,30 @@ fn plan(program: &Program, sweeps: &[Sweep]) -> Plan {
         }
         is_constant.push(is_kept);
     }
-    let mut plan = Plan { sweeps: Vec::new(), registers: constants.len(), constants };
+    let mut plan = Plan { sweeps: Vec::new(), moving: None, registers: constants.len(), constants };
     for (number, sweep) in sweeps.iter().enumerate() {
         let is_last = number + 1 == sweeps.len();
-        let (steps, registers) = steps_of(program, (sweep, is_last, sweeps.len() > 1), &is_constant, places.clone());
+        let sweep = (sweep, is_last, sweeps.len() > 1);
+        let (steps, registers) = steps_of(program, sweep, &[], &is_constant, places.clone());
         plan.registers = plan.registers.max(plan.constants.len() + registers);
         plan.sweeps.push(steps);
+    }
+    let (windows, remaining) = windows::of(program);
+    if let ([sweep], false) = (sweeps, windows.is_empty()) {
+        let sweep = Sweep { nodes: remaining, reduces: vec![], is_of_row: sweep.is_of_row };
+        let (steps, registers) = steps_of(program, (&sweep, true, false), &windows, &is_constant, places);
+        plan.registers = plan.registers.max(plan.constants.len() + registers);
+        plan.moving = Some(Arc::new(Moving { windows, steps }));
     }
     plan
 }
 
 /// Returns the steps of a sweep, and the number of registers that it needs besides those of constants. In the last one
-/// outputs are stored. A row is swept if it is larger than a block.
+/// outputs are stored. A row is swept if it is larger than a block. Moving windows read no results.
 fn steps_of(
     program: &Program,
     (sweep, is_last, is_swept): (&Sweep, bool, bool),
+    windows: &[MovingWindow],
     is_constant: &[bool],
     mut places: Vec<Place>,
 ) -> (Steps, usize) {
@@ -522,8 +594,10 @@ fn steps_of(
     let mut uses: Vec<Vec<Step>> = vec![Vec::new(); nodes.len()];
     let mut last_use: Vec<Id> = (0..nodes.len()).collect();
     let is_reduction = |id: Id| matches!(nodes[id].op, Op::Reduce(..));
+    let window_of = |id: Id| windows.iter().position(|window| window.id == id);
+    let operands = |id: Id| nodes[id].op.operands().filter(move |_| window_of(id).is_none());
     for id in sweep.nodes.iter().filter(|id| !is_swept || !is_reduction(**id)) {
-        nodes[*id].op.operands().for_each(|operand| last_use[operand] = *id);
+        operands(*id).for_each(|operand| last_use[operand] = *id);
     }
     let (mut reduces, mut number_of) = (Vec::new(), vec![None; nodes.len()]);
     for (reduction, (id, _, of)) in program.row_reductions().enumerate() {
@@ -589,7 +663,10 @@ fn steps_of(
             _ if is_constant[id] || matches!(node.op, Op::RunningSum(..)) => {}
             (_, Some(reduction)) if is_swept => steps.push(Step::ValueOfRow { reduction, to: id }),
             (_, Some(reduction)) => steps.push(Step::ReduceRows { reduction, to: id }),
-            (Place::Register(_) | Place::Near { .. } | Place::Output(_), None) => steps.push(Step::Compute(id)),
+            (Place::Register(_) | Place::Near { .. } | Place::Output(_), None) => steps.push(match window_of(id) {
+                Some(window) => Step::Move { window },
+                None => Step::Compute(id),
+            }),
             (Place::Input(_), None) => {}
         }
         if !matches!(places[id], Place::Output(_)) {
@@ -599,8 +676,7 @@ fn steps_of(
         // A register is free after the last operation that reads it, and not earlier: that operation writes to
         // another one.
         let is_read = |of: &Id| *of == id || !is_swept || !is_reduction(id);
-        let mut done: Vec<Id> =
-            node.op.operands().chain([id]).filter(is_read).filter(|of| last_use[*of] == id).collect();
+        let mut done: Vec<Id> = operands(id).chain([id]).filter(is_read).filter(|of| last_use[*of] == id).collect();
         done.sort_unstable();
         done.dedup();
         for of in done.into_iter().filter(|of| !is_constant[*of]) {

@@ -74,6 +74,7 @@ mod tests;
 mod tiling;
 mod typing;
 mod view;
+mod windows;
 mod within;
 mod words;
 

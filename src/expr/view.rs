@@ -31,6 +31,27 @@ impl Step {
     }
 }
 
+/// How far the steps of a view lead: the row with the least number and that with the most, less the number of the row
+/// itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    least: i64,
+    most: i64,
+}
+
+impl Way {
+    /// This one and another one.
+    pub(super) fn and(self, other: Way) -> Way {
+        Way { least: self.least.min(other.least), most: self.most.max(other.most) }
+    }
+
+    /// Whether none of these rows leaves a job of so many rows.
+    pub(super) fn is_inside(self, rows: &Range<u64>, total: u64) -> bool {
+        rows.start.checked_add_signed(self.least).is_some()
+            && rows.end.checked_add_signed(self.most).is_some_and(|end| end <= total)
+    }
+}
+
 /// Steps from a row to the row that is read, the first of them first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct View {
@@ -72,14 +93,18 @@ impl View {
 
     /// By how many rows these rows are moved if all of them are moved alike, because no step leaves the job.
     pub(super) fn moves(&self, rows: &Range<u64>, total: u64) -> Option<i64> {
-        let (mut moved, mut least, mut most) = (0_i64, 0_i64, 0_i64);
+        let (moved, way) = self.way();
+        way.is_inside(rows, total).then_some(moved)
+    }
+
+    /// By how many rows a row is moved if no step leaves the job, and the way there.
+    pub(super) fn way(&self) -> (i64, Way) {
+        let (mut moved, mut way) = (0, Way::default());
         for step in &self.steps {
             moved -= step.by;
-            (least, most) = (least.min(moved), most.max(moved));
+            way = way.and(Way { least: moved, most: moved });
         }
-        let is_inside = rows.start.checked_add_signed(least).is_some()
-            && rows.end.checked_add_signed(most).is_some_and(|end| end <= total);
-        is_inside.then_some(moved)
+        (moved, way)
     }
 
     /// The most rows between a row and the one that it reads, around the ends or not.

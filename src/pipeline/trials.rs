@@ -4,9 +4,9 @@
 //! of whole runs vary by a tenth, and include what beginning costs. So limits are compared from run to run:
 //!
 //! 1. The first run of a kind probes ([`Policy`](super::policy::Policy)) and finds limits, which the next run tries.
-//! 2. The next runs try others, once each, and computing alone twice. If some workers stage with the fastest limits so
-//!    far: all cores and nobody stages, fewer and more cores that compute, and all staging workers. If nobody does:
-//!    half of the cores, and all staging workers.
+//! 2. The next runs try others, once each: first computing alone, twice, and staging alone, if that can be fast. Then,
+//!    if some workers stage with the fastest limits so far: fewer and more cores that compute, and all staging workers.
+//!    If nobody does: half of the cores, and all staging workers.
 //! 3. Then every run begins with the fastest limits. Now and then a run tries the second fastest again, because a
 //!    disturbed run seems slow, or probes again.
 
@@ -67,9 +67,15 @@ impl Trials {
         if self.tried.iter().any(|trial| trial.limits == alone && trial.runs == 1 && trial.rate < best.rate) {
             return Some(alone);
         }
+        // Whole runs on a slow device could take many times as long. There, half of the cores are slow already.
+        let is_fast = |Trial { limits, rate, .. }: &Trial| {
+            limits.stage > 0 && limits.compute <= most.compute / 2 && *rate >= NEARLY * best.rate
+        };
+        let staging = self.tried.iter().any(is_fast).then_some(Limits::of(0, most.stage));
+        let mut others = [alone].into_iter().chain(staging).chain(neighbours(best.limits, most));
         let is_new =
             |limits: &Limits| self.tried.len() < MOST && self.tried.iter().all(|trial| trial.limits != *limits);
-        Some(neighbours(best.limits, most).into_iter().find(is_new).unwrap_or(best.limits))
+        Some(others.find(is_new).unwrap_or(best.limits))
     }
 
     /// Records that a run with `began` had so many rows per second, or what a run that probed has found. What a run
@@ -119,7 +125,7 @@ fn neighbours(limits: Limits, most: Limits) -> Vec<Limits> {
     let more = (compute + (compute / 2).max(1)).min(most.compute);
     // A short run may end in its probe, in which few stage.
     let stages_more = Limits::of(compute, most.stage);
-    vec![Limits::of(most.compute, 0), stages_more, Limits::of(compute / 2, stage), Limits::of(more, stage)]
+    vec![stages_more, Limits::of(compute / 2, stage), Limits::of(more, stage)]
 }
 
 #[cfg(test)]
@@ -147,10 +153,26 @@ mod tests {
         let fewer = |Limits { compute, .. }: Limits| 100.0 - compute as f64;
         let all = runs(&mut Trials::default(), AGAIN, fewer);
         let at = |compute| Some(Limits::of(compute, 9));
-        assert_eq!(all[..7], [None, at(8), Some(CPU), Some(CPU), at(4), at(2), at(1)]);
-        assert_eq!(all[7], at(2), "the second fastest");
+        assert_eq!(all[..7], [None, at(8), Some(CPU), Some(CPU), at(0), at(1), at(0)]);
+        assert_eq!(all[7], at(1), "the second fastest");
         assert!(all[8..15].iter().all(|limits| *limits == at(0)), "{all:?}");
         assert_eq!(all[15], None, "it probes again");
+    }
+
+    #[test]
+    fn nobody_computes_only_if_few_cores_are_fast() {
+        let first = |rate: fn(Limits) -> f64, limits| {
+            runs(&mut Trials::default(), 40, rate).iter().position(|own| *own == Some(limits))
+        };
+        let staging = Limits::of(0, ALL.stage);
+        // As fast as the device and some cores, and slower than the cores.
+        for rate in [|_| 5.0, |Limits { stage, .. }: Limits| if stage == 0 { 6.0 } else { 5.0 }] {
+            assert!(first(rate, staging).is_some_and(|run| run < 6), "{:?}", first(rate, staging));
+        }
+        // The device adds a tenth of what a core does.
+        let slow = |Limits { compute, stage, .. }: Limits| compute as f64 + if stage == 0 { 0.0 } else { 0.1 };
+        assert_eq!(first(slow, staging), None);
+        assert!(first(slow, CPU).is_some());
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod tally;
 mod together;
 mod values;
 mod wide;
+mod windows;
 mod within;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use super::Column;
 use super::cuda::{Rows, run_rows_as_cpp};
 use crate::data::Dtype;
 use crate::device::as_cpp::has_compiler;
-use crate::device::kernel::{Columns, Uniform};
+use crate::device::kernel::{Columns, HostKernel, Uniform};
 
 /// Inputs `x` with all elements, and `w` with one for each row, of a whole job.
 pub(super) struct Job {
@@ -56,6 +56,11 @@ impl Job {
 
     /// The bytes of the outputs, and those of the partials.
     pub(super) fn run(&self, first_row: usize, rows: usize) -> Vec<u8> {
+        self.run_on(&mut *self.program.kernel().new_host_kernel().unwrap(), first_row, rows)
+    }
+
+    /// The same of this host kernel.
+    pub(super) fn run_on(&self, host: &mut dyn HostKernel, first_row: usize, rows: usize) -> Vec<u8> {
         let (windows, ends) = (self.windows(first_row, rows), self.ends());
         let outputs = self.program.outputs().iter().enumerate();
         let mut outputs: Vec<Column> =
@@ -64,7 +69,6 @@ impl Job {
         let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
         let resident: Vec<&[u8]> = ends.iter().map(Column::bytes).collect();
         let uniform = Uniform { resident: &resident, total_rows: self.total as u64, ..Uniform::default() };
-        let mut host = self.program.kernel().new_host_kernel().unwrap();
         let bytes = bytemuck::cast_slice_mut(&mut partials);
         let inputs: Vec<&[u8]> = windows.iter().map(Column::bytes).collect();
         host.run(first_row as u64, rows, &inputs, &mut slices, bytes, &uniform);
