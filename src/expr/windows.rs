@@ -126,8 +126,8 @@ impl MovingWindow {
     }
 }
 
-/// Returns the input, by how many rows the row is moved in which it is read, and the way there, if an operation reads an
-/// input there wherever that row exists.
+/// If an operation reads an input wherever the row that it reads exists: the input, by how many rows that row is moved,
+/// and the way there.
 fn row_of(program: &Program, id: Id) -> Option<(usize, i64, Way)> {
     let of_cast = |id: Id| match program.nodes[id].op {
         Op::Cast(of) => of,
