@@ -203,13 +203,16 @@ impl<A: Pod, R: Value, C: Fn(A) -> R, F: Fn(R, R) -> R> Rows<R> for Windows<'_, 
         let mut groups = out.chunks_exact_mut(LANES);
         for group in &mut groups {
             let mut lanes = [R::zeroed(); LANES];
-            let of_row = |start: usize| self.values[start + begin..].first_chunk::<LANES>();
-            let (Some(values), Ok(group)) = (of_row(*first), <&mut [R; LANES]>::try_from(group)) else { return };
+            let of_row = |start: usize| match self.values[start + begin..].first_chunk::<LANES>() {
+                Some(values) => values,
+                None => panic!("a window reads beyond the rows of its input"),
+            };
+            let values = of_row(*first);
             for lane in 0..LANES {
                 lanes[lane] = (self.convert)(values[lane]);
             }
             for start in rest {
-                let Some(values) = of_row(*start) else { return };
+                let values = of_row(*start);
                 for lane in 0..LANES {
                     lanes[lane] = (self.combine)(lanes[lane], (self.convert)(values[lane]));
                 }
