@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with the stable toolchain and runs them. The layout is that of cargo-fuzz, which works, too,
-# where a nightly toolchain is; this script needs neither. Everything is built without AddressSanitizer: the targets
-# are mostly safe code, and .ci/run runs the tests with it.
+# Builds the fuzz targets with the stable toolchain and runs them. The layout is that of cargo-fuzz; this script needs
+# neither it nor a nightly toolchain. Everything is built without AddressSanitizer: the targets are mostly safe code, and
+# .ci/run runs the tests with it.
 #   fuzz/run.sh check                                fixed runs of all targets from the seeds: what .ci/run does
 #   fuzz/run.sh TARGET [OPTION OR FILE…]             e.g. fuzz/run.sh expression -max_total_time=3600
 # TARGET is npy_header, expression, signature, job or file; options are those of libFuzzer. With a file (a path from the
@@ -10,17 +10,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What cargo-fuzz passes, less the sanitizer.
-flags="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions"
-for option in -sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters -sanitizer-coverage-pc-table \
-    -sanitizer-coverage-trace-compares -simplifycfg-branch-fold-threshold=0; do
-    flags="$flags -Cllvm-args=$option"
-done
-# With a target the flags do not apply to build scripts and macros.
-host=$(rustc -vV | sed -n 's/^host: //p')
+# With an example of the library, so that dependencies have the features that tests need, and `cargo test` has built
+# them already.
+targets=(npy_header expression signature job file)
 build() {
-    RUSTFLAGS="$flags" cargo build --manifest-path fuzz/Cargo.toml --release --locked \
-        --target-dir fuzz/target --target "$host" "$@"
+    RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrument \
+        cargo build --locked -p overshot -p overshot-fuzz --example random "${targets[@]/#/--bin=}"
 }
 
 # Runs a target: corpus, then options.
@@ -30,7 +25,7 @@ fuzz() {
     mkdir -p "$corpus" "fuzz/artifacts/$target"
     local dictionary=fuzz/dictionaries/$target.dict
     if [ -e "$dictionary" ]; then set -- "-dict=$dictionary" "$@"; fi
-    "fuzz/target/$host/release/$target" -artifact_prefix="fuzz/artifacts/$target/" -timeout=60 -rss_limit_mb=2048 \
+    "target/debug/$target" -artifact_prefix="fuzz/artifacts/$target/" -timeout=60 -rss_limit_mb=2048 \
         "$@" "$corpus" "fuzz/seeds/$target"
 }
 
@@ -61,9 +56,9 @@ check)
 npy_header | expression | signature | job | file)
     target=$1
     shift
-    build --bin "$target"
+    build
     for argument; do
-        if [ -f "$argument" ]; then exec "fuzz/target/$host/release/$target" "$@"; fi
+        if [ -f "$argument" ]; then exec "target/debug/$target" "$@"; fi
     done
     fuzz "$target" "fuzz/corpus/$target" "$@"
     ;;
