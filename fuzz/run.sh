@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with the stable toolchain and runs them. The layout is that of cargo-fuzz; this script needs
-# neither it nor a nightly toolchain. Everything is built without AddressSanitizer: the targets are mostly safe code, and
-# .ci/run runs the tests with it.
+# neither it nor a nightly toolchain. Everything is built without AddressSanitizer: the targets are mostly safe code,
+# and .ci/run runs the tests with it.
 #   fuzz/run.sh check                                fixed runs of all targets from the seeds: what .ci/run does
 #   fuzz/run.sh TARGET [OPTION OR FILE…]             e.g. fuzz/run.sh expression -max_total_time=3600
 # TARGET is npy_header, expression, signature, job or file; options are those of libFuzzer. With a file (a path from the
