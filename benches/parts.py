@@ -11,7 +11,8 @@ the output is JSON, and every result is compared with that of one run, to the bi
 sum and its largest value). A figure that misses its aim is no failure; another result is. All of it takes about seven
 minutes on a GPU.
 
-- ranges: 64 ranges in one engine, and in 64 processes one after the other, beside one run
+- ranges: 64 ranges in one engine, one after the other and two at a time, beside one run; and short ranges
+- processes: 64 ranges in 64 processes one after the other, beside one run
 - two: two processes with a GPU each, beside one process with both
 - journal: with --resume, and with --fsync, beside neither
 - verify: with 0.05 of the chunks computed again
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 COMPUTED = "s = sum(sin(i * 0.001) * cos(i)), d = std(sqrt(f64(i)))"
@@ -175,17 +177,38 @@ def ranges(bench):
         def many(text=text, total=total):
             return merged([bench.engine.run_rows(text, part=(k, PARTS), **total) for k in range(PARTS)])
 
-        one, other = bench.in_turn(lambda text=text, given=given: bench.engine.evaluate(text, **given), many)
-        figure("64 ranges in one engine", name, one, other, aim=1.02)
+        def pairs(text=text, total=total):
+            with ThreadPoolExecutor(2) as threads:
+                parts = threads.map(lambda k: bench.engine.run_rows(text, part=(k, PARTS), **total), range(PARTS))
+                return merged(list(parts))
+
+        def whole(text=text, given=given):
+            return bench.engine.evaluate(text, **given)
+
+        one, other = bench.in_turn(whole, many)
+        figure("64 ranges in one engine", name, one, other, aim=1.02, more_for_each_ms=round((other - one) / 0.064, 3))
+        one, other = bench.in_turn(whole, pairs)
+        figure("64 ranges in one engine, two at a time", name, one, other, aim=1.02)
+    # What a range takes beyond its share of one run: short ones of the first job.
+    whole = [timed(lambda: bench.engine.evaluate(COMPUTED, rows=bench.rows))[0] for _ in range(bench.runs)]
+    for divisor in (PARTS, 1024, 16384, bench.rows):
+        rows = max(4096, bench.rows // divisor // 4096 * 4096)
+        took = [timed(lambda rows=rows: bench.engine.run_rows(COMPUTED, rows=range(rows), total_rows=bench.rows))[0]
+                for _ in range(8 * bench.runs)]
+        share = statistics.median(whole) * rows / bench.rows
+        emit("one range", rows=rows, ms=round(statistics.median(took) * 1e3, 3), share_ms=round(share * 1e3, 3))
+
+
+def processes(bench):
     arguments, files = bench.arguments("computed"), [f"p{k}" for k in range(PARTS)]
 
-    def processes():
+    def all_parts():
         for k, file in enumerate(files):
             bench.done("run", *arguments, "--part", f"{k}/{PARTS}", "--partial", file)
         return bench.done("merge", *files, "--json")
 
     one, expected = timed(lambda: bench.done("run", *arguments, "--json"))
-    other, results = timed(processes)
+    other, results = timed(all_parts)
     assert exact(results) == exact(expected), "another result"
     # Each process opens the device, and loads the kernel.
     figure("64 ranges in 64 processes", "computed", one, other, more_for_each_s=round((other - one) / PARTS, 4))
@@ -284,7 +307,7 @@ def endless(bench):
     emit("the next process on this GPU", seconds=round(after, 3))
 
 
-PARTS_OF_BENCH = {"ranges": ranges, "two": two, "journal": journal, "verify": verify, "dask": dask, "endless": endless}
+PARTS_OF_BENCH = {part.__name__: part for part in (ranges, processes, two, journal, verify, dask, endless)}
 
 
 def main():
