@@ -113,7 +113,7 @@ fn check_bound(
     // A scalar is a column with this value in every row, unless it meets kept rows.
     if !values.is_empty() && !expression.text().contains('[') {
         let all: Names = inputs.iter().chain(values).cloned().collect();
-        let bound = Bound::new(expression, &all, &vec![], outputs).expect("columns for scalars");
+        let bound = Bound::new(expression, &all, &[], outputs).expect("columns for scalars");
         let constant = values
             .iter()
             .zip(&scalars)

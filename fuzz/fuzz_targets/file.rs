@@ -169,7 +169,7 @@ fn good_files(folder: &Path) -> Vec<Good> {
             // One at a time: files of several columns need a job.
             let path = if columns.len() > 1 { path.join(format!("c{k}")) } else { path.clone() };
             if columns.len() > 1 {
-                fs::create_dir_all(&folder.join(name)).expect("a folder");
+                fs::create_dir_all(folder.join(name)).expect("a folder");
                 fs::write(folder.join(name).join("zarr.json"), r#"{"zarr_format": 3, "node_type": "group"}"#)
                     .expect("a file");
             }

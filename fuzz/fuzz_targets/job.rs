@@ -37,7 +37,7 @@ struct Setup {
 
 enum What {
     Expression(Expression),
-    Kernel(Call),
+    Kernel(Box<Call>),
 }
 
 /// An input: a column, with rows beyond it that only plans know.
@@ -155,7 +155,7 @@ impl Setup {
     fn job(&self) -> Job<'_> {
         let mut job = match &self.what {
             What::Expression(expression) => Job::new(expression),
-            What::Kernel(call) => Job::kernel(call.clone()),
+            What::Kernel(call) => Job::kernel(Call::clone(call)),
         };
         for (name, rows) in &self.inputs {
             job = job.input(name, rows.input());
@@ -202,7 +202,7 @@ impl Limits {
             device_memory: optional(u, size)?,
             pinned_memory: optional(u, size)?,
             chunk: optional(u, size)?,
-            workers: optional(u, |u| Ok(u.int_in_range(0..=9)?))?,
+            workers: optional(u, |u| u.int_in_range(0..=9))?,
         };
         for _ in 0..u.int_in_range(1..=3)? {
             let mut device = Emulated::new().seed(u.arbitrary::<u8>()?.into());
@@ -529,7 +529,7 @@ fn kernel(u: &mut Unstructured<'_>, rows: usize) -> Result<Setup> {
     let mut input = rows_of(u, Dtype::F32, count.unwrap_or(7) as usize)?;
     input.rows = count.unwrap_or(own);
     let mut setup = Setup {
-        what: What::Kernel(call),
+        what: What::Kernel(Box::new(call)),
         inputs: vec![],
         values: vec![],
         outputs: vec![("y".into(), Slot::default())],
