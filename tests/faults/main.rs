@@ -51,7 +51,13 @@ fn each(mode: &str) {
     for (device, devices) in [("cuda", "1"), ("cpu+cuda", "2")] {
         run_on_standin(
             "each::each_call_on_the_standin",
-            &[("FAULTS_DEVICE", device), ("OVERSHOT_STANDIN_DEVICES", devices), ("FAULTS_MODE", mode)],
+            &[
+                ("FAULTS_DEVICE", device),
+                ("FAULTS_MODE", mode),
+                ("OVERSHOT_STANDIN_DEVICES", devices),
+                // What is in use on a device that hangs stays there, and all cases have one process.
+                ("OVERSHOT_STANDIN_MEMORY", "17179869184"),
+            ],
         );
     }
 }
