@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from overshot import _core
+from overshot._names import Names
 
 _NUMBERS = (bool, int, float, np.generic)
 _READY = (*_NUMBERS, _core.File, _core.Blocks, _core.Resident, _core.GpuArray)
@@ -76,27 +77,30 @@ def field(name: str, value: Any, own: str) -> Any:
 
 
 def columns(
-    expression: _core.Expression, names: Mapping[str, Any] | None, given: Mapping[str, Any], frame: FrameType | None
+    expression: Names, names: Mapping[str, Any] | None, given: Mapping[str, Any], frame: FrameType | None
 ) -> list[tuple[str, Any]]:
     """Returns the inputs of an expression: those that are given, and others from the variables of a frame."""
     own: dict[str, Any] = dict(names or {})
     own.update(given)
-    variables: tuple[Mapping[str, Any], ...] = () if frame is None else (frame.f_locals, frame.f_globals)
+    variables: tuple[Mapping[str, Any], ...] = ()
+    # To ask for the variables of a function may copy all of them.
+    if frame is not None and not all(name in own for name in (*expression.inputs, *expression.constants)):
+        variables = (frame.f_locals, frame.f_globals)
     found = []
     bases = set()  # of names of fields
     for name in expression.inputs:
-        place = next((place for place in (own, *variables) if name in place), None)
+        place = own if name in own else next((place for place in variables if name in place), None)
+        if place is not None:
+            found.append((name, column(name, place[name])))
+            own.pop(name, None)
+            continue
         base, _, own_field = name.partition(".")
         records = next((place for place in (own, *variables) if own_field and base in place), None)
-        if place is None and records is not None:
-            found.append((name, column(name, field(base, records[base], own_field))))
-            bases.add(base)
-            continue
-        if place is None:
+        if records is None:
             make = "make a variable of this name, or " if variables else ""
             raise NameError(f"name {name!r} is not defined: {make}pass {name}=...", name=name)
-        found.append((name, column(name, place[name])))
-        own.pop(name, None)
+        found.append((name, column(name, field(base, records[base], own_field))))
+        bases.add(base)
     # A variable with the name of a constant takes its place, as in Python.
     for name in expression.constants:
         for place in (own, *variables):

@@ -9,7 +9,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -18,13 +17,14 @@ import numpy as np
 from overshot import _core, _libraries
 from overshot._columns import column, columns
 from overshot._kernel import Kernel, halos
+from overshot._names import names as names_of
+from overshot._names import parsed
 from overshot._outputs import finished, resolve
 from overshot._partial import Partial, Rows, span
 from overshot._progress import Progress, shown
 from overshot._results import Results
 
 _log = logging.getLogger("overshot")
-_parse = lru_cache(maxsize=1024)(_core.Expression)
 
 Size = int | str
 """A number of bytes, or a text such as `"2GiB"` or `"500MB"`."""
@@ -341,10 +341,6 @@ def _engine(*settings: Any) -> Engine:
     return Engine(**dict(zip(names, settings)))
 
 
-def _expression(text: str | _core.Expression) -> _core.Expression:
-    return text if isinstance(text, _core.Expression) else _parse(text)
-
-
 def _bound(
     text: str | _core.Expression,
     names: Mapping[str, Any] | None,
@@ -353,11 +349,10 @@ def _bound(
     frame: FrameType | None,
 ) -> tuple[_core.Expression, list[tuple[str, Any]], list[tuple[str, Any]], dict[str, Any]]:
     """Returns the expression, its inputs, its outputs, and the arrays that are written after a run."""
-    expression = _expression(text)
-    inputs = columns(expression, names, arrays, frame)
-    optional = [name for name in expression.outputs if name not in expression.unread] + expression.reductions
-    outputs = expression.outputs + expression.reductions
-    return expression, inputs, *resolve(outputs, optional, _given(expression, out), inputs)
+    expression = parsed(text)
+    own = names_of(expression)
+    inputs = columns(own, names, arrays, frame)
+    return expression, inputs, *resolve(own.results, own.optional, _given(expression, out), inputs)
 
 
 def _bound_job(
@@ -395,19 +390,12 @@ def returned(what: str | _core.Expression | Kernel, results: Results) -> Any:
     """Returns what `evaluate` or a kernel returns: the array or the number of one expression, or all results."""
     if isinstance(what, Kernel):
         return next(iter(results.values())) if len(results) == 1 else results
-    expression = _expression(what)
-    return next(iter(results.values())) if expression.unnamed or _single(expression) else results
-
-
-def _single(expression: _core.Expression) -> str | None:
-    """Returns the name of the reduction that is the whole expression: its text, with single spaces."""
-    text = " ".join(expression.text.split())
-    return text if expression.reductions == [text] and not expression.outputs else None
+    return next(iter(results.values())) if names_of(parsed(what)).single else results
 
 
 def _given(expression: _core.Expression, out: Any) -> dict[str, Any]:
     """Returns the outputs that the caller gives, by name."""
-    single = expression.unnamed or _single(expression)
+    single = names_of(expression).single
     if single and (expression.unnamed or not isinstance(out, Mapping)):
         return {} if out is None else {single: out}
     if out is None or isinstance(out, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from overshot._columns import gpu_array
 
 
 def resolve(
-    names: list[str], optional: list[str], given: dict[str, Any], inputs: list[tuple[str, Any]]
+    names: Sequence[str], optional: Sequence[str], given: dict[str, Any], inputs: list[tuple[str, Any]]
 ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
     """Returns the outputs of a run, `None` for a new array, and the arrays that are written after it, because they
     share memory with others."""

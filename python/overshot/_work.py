@@ -12,6 +12,7 @@ import numpy as np
 from overshot import _core, _engine
 from overshot._columns import column
 from overshot._kernel import Kernel
+from overshot._names import parsed
 from overshot._parts import Ranges, count_of
 from overshot._partial import Partial
 
@@ -105,7 +106,7 @@ def run_part(
     work = work._replace(names={**work.names, **blocks})
     made = {name: _core.NewRows(*rows, total_rows) for name in new}
     if made:
-        is_unnamed = isinstance(work.what, str) and _engine._expression(work.what).unnamed is not None
+        is_unnamed = isinstance(work.what, str) and parsed(work.what).unnamed is not None
         work = work._replace(out=next(iter(made.values())) if is_unnamed else made)
     result = run(work, rows)
     if isinstance(result, Failed):

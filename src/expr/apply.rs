@@ -375,9 +375,9 @@ impl<R: Value, L: Rows<R>> Work for ToRegister<'_, R, L> {
     }
 }
 
-/// The rows of an output that are computed before they are stored: whole cache lines, and so few that the processor
-/// stores them while it loads and computes the next ones. If they were as many as in a block, it would do these in
-/// turn: with 1024, `c = a * b` from memory takes a third longer in `cargo bench --bench expression`.
+/// The rows of an output that are computed before they are stored past the cache: whole cache lines, and so few that
+/// the processor stores them while it loads and computes the next ones. If they were as many as in a block, it would do
+/// these in turn: with 1024, `c = a * b` from memory takes a third longer in `cargo bench --bench expression`.
 const GROUP: usize = 64;
 
 struct ToOutput<'a, R, L> {
@@ -390,6 +390,7 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
     #[inline(always)]
     fn run(self) {
         let ToOutput { out, of, past_cache } = self;
+        let Some(past_cache) = past_cache else { return of.compute(0..out.len(), out, R::canonical) };
         let mut group = [R::zeroed(); GROUP];
         let mut from = 0;
         while from < out.len() {
@@ -399,10 +400,7 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
                 until => until,
             });
             of.compute(from..from + rows, &mut group[..rows], R::canonical);
-            match past_cache {
-                Some(past_cache) => past_cache.copy(cast_slice_mut(&mut rest[..rows]), cast_slice(&group[..rows])),
-                None => rest[..rows].copy_from_slice(&group[..rows]),
-            }
+            past_cache.copy(cast_slice_mut(&mut rest[..rows]), cast_slice(&group[..rows]));
             from += rows;
         }
     }
