@@ -307,7 +307,19 @@ impl Reduction {
         dispatch::run(Merge { reduction: self, left, right });
     }
 
-    /// The same on so many threads, if states with one word for each column are so large that it pays.
+    /// Combines states with those behind them, pair by pair, and stores the results one behind the other, from the first
+    /// place on. Each state has `words` words, of which those of this reduction begin with the word `first`; the others
+    /// stay. The reduction has one column.
+    ///
+    /// # Panics
+    /// If a state has too few words.
+    pub(crate) fn combine_pairs(&self, states: &mut [u64], words: usize, first: usize) {
+        assert!(first + self.words() <= words, "words of a state");
+        dispatch::run(MergePairs { reduction: self, states, words, first });
+    }
+
+    /// The same as [`combine`](Reduction::combine) on so many threads, if states with one word for each column are so
+    /// large that it pays.
     ///
     /// # Panics
     /// Those of [`combine`](Reduction::combine).
@@ -561,6 +573,42 @@ impl Work for Merge<'_> {
             self.reduction.merge(own.each_mut().map(|words| &mut **words), others);
             for (number, values) in own.iter_mut().enumerate() {
                 self.reduction.canonicalise(number, values);
+            }
+        }
+    }
+}
+
+/// Combines states of one column pair by pair.
+struct MergePairs<'a> {
+    reduction: &'a Reduction,
+    states: &'a mut [u64],
+    /// The words of a state, and the first one of the reduction.
+    words: usize,
+    first: usize,
+}
+
+impl Work for MergePairs<'_> {
+    #[inline(always)]
+    fn run(self) {
+        /// So many pairs are combined as columns, in vectorised loops.
+        const PAIRS: usize = 128;
+        let MergePairs { reduction, states, words, first } = self;
+        let (own, pairs) = (reduction.words(), states.len() / words / 2);
+        let (mut left, mut right) = ([[0; PAIRS]; MAX_WORDS], [[0; PAIRS]; MAX_WORDS]);
+        for from in (0..pairs).step_by(PAIRS) {
+            let count = PAIRS.min(pairs - from);
+            let both = states[2 * from * words..2 * (from + count) * words].chunks_exact(2 * words);
+            for (pair, states) in both.enumerate() {
+                for word in 0..own {
+                    (left[word][pair], right[word][pair]) = (states[first + word], states[words + first + word]);
+                }
+            }
+            reduction.merge(left.each_mut().map(|all| &mut all[..count]), right.each_ref().map(|all| &all[..count]));
+            for (word, values) in left.iter_mut().enumerate().take(own) {
+                reduction.canonicalise(word, &mut values[..count]);
+            }
+            for (pair, state) in states[from * words..].chunks_exact_mut(words).take(count).enumerate() {
+                (0..own).for_each(|word| state[first + word] = left[word][pair]);
             }
         }
     }

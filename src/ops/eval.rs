@@ -223,6 +223,25 @@ impl Combine for [Reduction] {
         OnThreads { reductions: self, threads: 1 }.combine(left, right);
     }
 
+    fn combine_pairs(&self, states: &mut [u64]) {
+        let words = self.words();
+        let mut first = 0;
+        for reduction in self.iter().filter(|reduction| reduction.state_words() > 0) {
+            let own = first..first + reduction.state_words();
+            if reduction.columns() == 1 {
+                reduction.combine_pairs(states, words, first);
+            } else {
+                for pair in 0..states.len() / words / 2 {
+                    let (left, right) = states[2 * pair * words..][..2 * words].split_at_mut(words);
+                    reduction.combine(&mut left[own.clone()], &right[own.clone()]);
+                    let from = 2 * pair * words;
+                    states.copy_within(from + own.start..from + own.end, pair * words + own.start);
+                }
+            }
+            first = own.end;
+        }
+    }
+
     fn chunk_words(&self) -> usize {
         self.iter().map(Reduction::chunk_words).sum()
     }
@@ -377,6 +396,36 @@ mod tests {
                 word += along.state_words();
             }
             assert_eq!((found.values.len(), found.arrays.len()), (kinds.len(), kinds.len()));
+        }
+    }
+
+    #[test]
+    fn pairs_are_combined_as_one_by_one() {
+        let kinds = ["sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax"];
+        let dtypes = [Dtype::F64, Dtype::I64, Dtype::U64];
+        let shapes = [None, Some(&[5_u64][..])];
+        let each = kinds.iter().flat_map(|kind| dtypes.map(|dtype| shapes.map(|shape| reduction(kind, dtype, shape))));
+        let reductions: Vec<Reduction> = each.flatten().collect();
+        let words = reductions.words();
+        for pairs in [0, 1, 2, 127, 128, 129, 300] {
+            let mut states: Vec<u64> = (0..2 * pairs).flat_map(|tile| state_of(&reductions, tile)).collect();
+            // Values that are equal, and the NaN that processors make, in place of some.
+            for (k, word) in states.iter_mut().enumerate() {
+                match k % 11 {
+                    0 => *word = 2.0_f64.to_bits(),
+                    1 => *word = (-f64::NAN).to_bits(),
+                    _ => {}
+                }
+            }
+            let naive = states.chunks(2 * words).flat_map(|pair| {
+                let (left, right) = pair.split_at(words);
+                let mut left = left.to_vec();
+                reductions.combine(&mut left, right);
+                left
+            });
+            let naive: Vec<u64> = naive.collect();
+            reductions.combine_pairs(&mut states);
+            assert!(states[..naive.len()] == naive, "{pairs} pairs");
         }
     }
 

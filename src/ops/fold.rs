@@ -29,12 +29,52 @@ fn are_siblings((level, index): Place, right: Place) -> bool {
     index & 1 == 0 && right == (level, index + 1)
 }
 
+/// Builds the nodes of these states of adjacent tiles, level by level: states are so small that the loop over a level
+/// takes less time than a call for each.
+fn by_levels(first_tile: u64, states: &[u64], how: &(impl Combine + ?Sized)) -> Vec<Node> {
+    let words = how.words();
+    let mut states = states.to_vec();
+    let (mut nodes, mut rest, mut index) = (vec![], &mut states[..], first_tile);
+    for level in 0.. {
+        if index & 1 == 1 {
+            // A right half, whose left one is in another chunk.
+            let Some(own) = rest.split_off_mut(..words) else { break };
+            nodes.push(((level, index), (&*own).into()));
+            index += 1;
+        }
+        let count = rest.len() / words;
+        if count & 1 == 1 {
+            // A left half, whose right one is in another chunk.
+            let Some(own) = rest.split_off_mut((count - 1) * words..) else { break };
+            nodes.push(((level, index + count as u64 - 1), (&*own).into()));
+        }
+        if count < 2 {
+            break;
+        }
+        how.combine_pairs(rest);
+        let halves = rest.len() / 2;
+        rest = rest.split_off_mut(..halves).unwrap_or_default();
+        index >>= 1;
+    }
+    nodes
+}
+
 /// How states are combined.
 pub(crate) trait Combine {
     /// The number of words of a state.
     fn words(&self) -> usize;
     /// Combines `left` with `right`, whose rows follow those of `left`, and stores the result in `left`.
     fn combine(&self, left: &mut [u64], right: &[u64]);
+    /// Combines the first state with the second one, the third with the fourth, and so on, and stores the results one
+    /// behind the other, from the first place on.
+    fn combine_pairs(&self, states: &mut [u64]) {
+        let words = self.words();
+        for pair in 0..states.len() / words / 2 {
+            let (left, right) = states[2 * pair * words..][..2 * words].split_at_mut(words);
+            self.combine(left, right);
+            states.copy_within(2 * pair * words..(2 * pair + 1) * words, pair * words);
+        }
+    }
     /// The number of words of a chunk.
     fn chunk_words(&self) -> usize {
         0
@@ -89,6 +129,9 @@ impl Fold {
     ) -> Fold {
         let (words, tile) = (how.words(), tile_rows as u64);
         debug_assert!(first_row.is_multiple_of(tile) && states.len() == rows.div_ceil(tile_rows) * words);
+        if words < LARGE {
+            return Fold::of_nodes(by_levels(first_row / tile, states, how));
+        }
         // The nodes so far, from left to right. States of wide rows are large: one on the right of another is combined
         // where the kernel has left it, and the memory of a node is used again.
         let mut nodes: Vec<Node> = vec![];
