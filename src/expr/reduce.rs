@@ -307,9 +307,9 @@ impl Reduction {
         dispatch::run(Merge { reduction: self, left, right });
     }
 
-    /// Combines states with those behind them, pair by pair, and stores the results one behind the other, from the first
-    /// place on. Each state has `words` words, of which those of this reduction begin with the word `first`; the others
-    /// stay. The reduction has one column.
+    /// Combines states with those behind them, pair by pair, and stores the results one behind the other, from the
+    /// first place on. Each state has `words` words, of which those of this reduction begin with the word `first`; the
+    /// others stay. The reduction has one column.
     ///
     /// # Panics
     /// If a state has too few words.
