@@ -1,5 +1,4 @@
-"""Texts that were parsed, and the names in them, which are kept for later calls: a call of a small job takes as long as
-to ask for them."""
+"""Parsed texts and their names, which are kept for later calls: asking for them takes as long as a small job."""
 
 from __future__ import annotations
 
