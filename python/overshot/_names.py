@@ -28,9 +28,7 @@ class Names(NamedTuple):
     """The result that is the whole expression, if it is one without a name. That of a reduction is its text."""
 
 
-@lru_cache(maxsize=1024)
-def names(expression: _core.Expression) -> Names:
-    """Returns the names of an expression."""
+def _names(expression: _core.Expression) -> Names:
     outputs, unread, reductions = expression.outputs, expression.unread, expression.reductions
     text = " ".join(expression.text.split())
     is_reduction = reductions == [text] and not outputs
@@ -41,3 +39,7 @@ def names(expression: _core.Expression) -> Names:
         optional=(*(name for name in outputs if name not in unread), *reductions),
         single=expression.unnamed or (text if is_reduction else None),
     )
+
+
+names = lru_cache(maxsize=1024)(_names)
+"""Returns the names of an expression."""
