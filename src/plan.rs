@@ -37,6 +37,8 @@ const SMALL_CHUNK: u64 = 512 << 10;
 /// Bytes of columns from which a run adapts the number of its staging workers: a smaller job ends before the change
 /// makes a difference.
 const ADAPTIVE: u64 = 512 << 20;
+/// Bytes of a fill of a chunk that is larger than a slot, unless the limits are smaller: each is a copy of its own.
+const SMALL_FILL: u64 = 64 << 10;
 /// A run may have so many times as many staging workers as it has at the beginning.
 const MORE_WORKERS: f64 = 1.5;
 /// A run halves its chunks so often at most.
@@ -44,6 +46,9 @@ const MOST_HALVINGS: u32 = 2;
 /// A chunk has at least so many times the bytes of the words that its kernel adds to, which are zeroed, copied and
 /// added for each chunk.
 const CHUNK_PER_WORDS: u64 = 8;
+/// A chunk that may be larger than a slot has so many times these bytes, if the job is long enough and the device has
+/// memory.
+const FILLS_PER_WORDS: u64 = 32;
 
 /// The bytes of a chunk for each byte of its halo.
 const CHUNK_PER_HALO: u64 = 4;
@@ -278,13 +283,16 @@ pub struct DevicePlan {
     pub halvings: u32,
     /// The most rows that a worker claims at a time: a full chunk of this device.
     pub max_chunk_rows: u64,
+    /// The most rows of a chunk that a slot holds at a time. A chunk of more rows is staged in several fills, which are
+    /// put together in its block.
+    pub fill_rows: u64,
     /// Slots per worker; 0 on the CPU.
     pub slots: usize,
     /// Blocks in the pool of device memory.
     pub blocks: usize,
     /// Bytes of a block, which holds one chunk on the device.
     pub block_bytes: u64,
-    /// Bytes of a slot, which holds the staged columns of one chunk in pinned memory.
+    /// Bytes of a slot, which holds the staged columns of one chunk, or of `fill_rows` of its rows, in pinned memory.
     pub slot_bytes: u64,
     /// Panels in which the rows of several chunks are put together to be multiplied; 0 without products over the rows,
     /// and on the CPU.
@@ -344,7 +352,9 @@ impl Plan {
         let staging = drafts.iter().filter(|draft| draft.slots > 0).map(|draft| draft.chunk_rows).max();
         let chunk_rows = staging.or(drafts.iter().map(|draft| draft.chunk_rows).max()).unwrap_or(tile);
         // Copies of a third of a chunk are still efficient. A core loses nothing with smaller chunks.
-        let min_chunk_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
+        let whole = drafts.iter().filter(|draft| draft.slots > 0).map(|draft| draft.worthwhile_rows).max();
+        let least = whole.map_or(chunk_rows / 8, |rows| chunk_rows.min(rows) / 3);
+        let min_chunk_rows = (least / tile * tile).max(tile);
         let devices: Vec<_> = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
         Ok(Plan {
             columns: vec![],
@@ -401,15 +411,33 @@ struct Need<'a> {
 }
 
 /// The plan of one device before the chunk size of all devices is known.
+#[derive(Clone)]
 struct Draft<'a> {
     info: &'a DeviceInfo,
     workers: usize,
     first_workers: usize,
     slots: usize,
     chunk_rows: usize,
+    /// The rows of a chunk that is no larger than it has to be.
+    worthwhile_rows: usize,
+    /// Rows of a chunk in a slot.
+    fill_rows: usize,
     panels: usize,
     device_limit: u64,
     pinned_limit: u64,
+}
+
+impl Draft<'_> {
+    /// Returns whether a chunk is staged in several fills.
+    fn has_fills(&self) -> bool {
+        self.fill_rows < self.chunk_rows
+    }
+
+    /// Makes chunks smaller.
+    fn set_chunk_rows(&mut self, rows: usize) {
+        self.chunk_rows = rows;
+        self.fill_rows = self.fill_rows.min(rows);
+    }
 }
 
 impl Need<'_> {
@@ -430,13 +458,27 @@ impl Need<'_> {
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
         let cap = self.limits.caps.get(&info.id).copied().unwrap_or(MAX_CHUNK);
-        let mut draft = Draft {
+        let workers = self.limits.workers.unwrap_or(workers).max(1);
+        let rows_of = |worthwhile: u64| self.rows_of(self.limits.chunk.unwrap_or(target.max(worthwhile)).min(cap));
+        let worthwhile_rows = rows_of(self.worthwhile(CHUNK_PER_WORDS));
+        let (chunk_rows, fill_rows) = match staged_limits && self.may_have_fills() {
+            true => {
+                // No worker claims more than its share.
+                let share = self.tiles.div_ceil(workers) * self.tile;
+                let fill = self.limits.chunk.unwrap_or(target).min(cap).max(SMALL_FILL) / self.row_bytes;
+                (rows_of(self.worthwhile(FILLS_PER_WORDS)).min(share).max(worthwhile_rows), fill)
+            }
+            false => (worthwhile_rows, u64::MAX),
+        };
+        let draft = Draft {
             info,
-            workers: self.limits.workers.unwrap_or(workers).max(1),
+            workers,
             first_workers: self.limits.workers.unwrap_or(first_workers).max(1),
             slots,
             panels: if staged_limits && self.panels.is_some() { MOST_PANELS } else { 0 },
-            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target.max(self.worthwhile())).min(cap)),
+            chunk_rows,
+            worthwhile_rows,
+            fill_rows: usize::try_from(fill_rows).unwrap_or(usize::MAX).clamp(1, chunk_rows),
             device_limit: match self.limits.device_memory {
                 _ if !staged_limits => 0,
                 Some(limit) => self.limits.left(&info.id, limit.min(info.memory_bytes)),
@@ -444,10 +486,23 @@ impl Need<'_> {
             },
             pinned_limit: if staged_limits { self.limits.pinned() } else { 0 },
         };
-        if staged_limits {
-            self.fit_pinned(&mut draft)?;
-            self.fit_device(&mut draft)?;
+        if !staged_limits {
+            return Ok(draft);
         }
+        let rows = draft.worthwhile_rows;
+        let whole = Draft { chunk_rows: rows, fill_rows: rows, ..draft.clone() };
+        let fills = self.fitted(draft)?;
+        // A worker holds a block from the first fill of a chunk on. If there are few of them, it is faster to fill
+        // whole chunks.
+        let blocks = self.blocks_of(&fills);
+        let whole = (fills.has_fills() && blocks < fills.workers).then(|| self.fitted(whole).ok()).flatten();
+        Ok(whole.filter(|whole| !whole.has_fills() && whole.workers > blocks).unwrap_or(fills))
+    }
+
+    /// Fits the plan into the limits.
+    fn fitted<'d>(&self, mut draft: Draft<'d>) -> Result<Draft<'d>> {
+        self.fit_pinned(&mut draft)?;
+        self.fit_device(&mut draft)?;
         Ok(draft)
     }
 
@@ -501,10 +556,10 @@ impl Need<'_> {
         (first, workers, slots, chunk.min(PINNED_CHUNK))
     }
 
-    /// Returns the bytes from which a chunk is large against the words that its kernel adds to, and against the rows
-    /// around it, which are copied with it.
-    fn worthwhile(&self) -> u64 {
-        let words = (self.columns.chunk_partials().end as u64).saturating_mul(CHUNK_PER_WORDS);
+    /// Returns the bytes from which a chunk is large against the rows around it, which are copied with it, and has so
+    /// many times the bytes of the words that its kernel adds to.
+    fn worthwhile(&self, per_words: u64) -> u64 {
+        let words = (self.columns.chunk_partials().end as u64).saturating_mul(per_words);
         words.max(self.halo_bytes().saturating_mul(CHUNK_PER_HALO))
     }
 
@@ -526,8 +581,17 @@ impl Need<'_> {
         tiles.min(self.columns.most_rows / tile).clamp(1, self.tiles) * tile
     }
 
-    fn layout(&self, chunk_rows: usize) -> Layout {
-        Layout::new(self.columns, self.staged, chunk_rows)
+    /// Returns whether chunks may have several fills: if an input is staged, and all that is staged allows it.
+    fn may_have_fills(&self) -> bool {
+        self.staged[..self.columns.inputs.len()].contains(&true) && self.columns.may_have_fills()
+    }
+
+    fn layout(&self, chunk_rows: usize, fill_rows: usize) -> Layout {
+        Layout::new(self.columns, self.staged, chunk_rows, fill_rows)
+    }
+
+    fn layout_of(&self, draft: &Draft<'_>) -> Layout {
+        self.layout(draft.chunk_rows, draft.fill_rows)
     }
 
     /// Returns the rows of half a chunk in whole tiles; `None` if the chunk cannot be smaller or the caller set its
@@ -540,24 +604,43 @@ impl Need<'_> {
             .filter(|rows| *rows < draft.chunk_rows)
     }
 
-    /// Fits the plan into pinned memory. Reduces, in this order: the chunk size down to a small chunk, workers,
-    /// slots, the chunk size down to one tile.
+    /// Returns half the rows of a fill; `None` if a slot cannot be smaller or would not be.
+    fn smaller_fill(&self, draft: &Draft<'_>, least: u64) -> Option<usize> {
+        let can = self.may_have_fills() && draft.fill_rows as u64 * self.row_bytes > least;
+        let rows = draft.fill_rows.div_ceil(2);
+        let bytes = |rows| self.layout(draft.chunk_rows, rows).slot_bytes;
+        (can && rows < draft.fill_rows && bytes(rows) < bytes(draft.fill_rows)).then_some(rows)
+    }
+
+    /// Fits the plan into pinned memory. Reduces, in this order: the fills of a large chunk and the chunk size down to
+    /// a small chunk, workers, slots, the chunk size down to one tile, fills down to one row. Large slots are an
+    /// exception: it takes longer to fill one than the device works on it, so that a second one for the same worker is
+    /// worth less than another worker.
     fn fit_pinned(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
-            let slot = self.layout(draft.chunk_rows).slot_bytes as u64;
+            let slot = self.layout_of(draft).slot_bytes as u64;
             let of_sums = self.panels.map_or(0, PanelLayout::pinned_bytes);
             let needed = slot.saturating_mul((draft.workers * draft.slots) as u64).saturating_add(of_sums);
             if needed <= draft.pinned_limit {
                 return Ok(());
             }
-            if let Some(rows) = self.smaller(draft, self.small()) {
-                draft.chunk_rows = rows;
+            let fill = if draft.has_fills() { self.smaller_fill(draft, self.small()) } else { None };
+            // The words of a chunk may take most of a slot, whatever its rows are.
+            let shrinks = |rows: &usize| (self.layout(*rows, draft.fill_rows.min(*rows)).slot_bytes as u64) < slot;
+            if let Some(rows) = fill {
+                draft.fill_rows = rows;
+            } else if let Some(rows) = self.smaller(draft, self.small()).filter(shrinks) {
+                draft.set_chunk_rows(rows);
+            } else if draft.slots > 1 && slot > STAGED_SLOT.end {
+                draft.slots -= 1;
             } else if draft.workers > 1 && self.limits.workers.is_none() {
                 draft.workers -= 1;
             } else if draft.slots > 1 {
                 draft.slots -= 1;
-            } else if let Some(rows) = self.smaller(draft, 0) {
-                draft.chunk_rows = rows;
+            } else if let Some(rows) = self.smaller(draft, 0).filter(shrinks) {
+                draft.set_chunk_rows(rows);
+            } else if let Some(rows) = self.smaller_fill(draft, 0) {
+                draft.fill_rows = rows;
             } else {
                 return Err(self.too_small("pinned memory", draft.pinned_limit, needed));
             }
@@ -567,24 +650,39 @@ impl Need<'_> {
     /// Fits the plan into device memory: makes chunks smaller until enough blocks fit for overlap, or at least one.
     fn fit_device(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
-            let blocks = self.blocks(draft, self.layout(draft.chunk_rows).block_bytes);
-            let enough = blocks >= OVERLAP_BLOCKS.min(draft.workers * draft.slots);
+            let blocks = self.blocks_of(draft);
+            // A worker holds a block for as long as it fills a large chunk, so each should have one.
+            let is_large = draft.has_fills() && draft.chunk_rows > draft.worthwhile_rows;
+            let enough = blocks >= if is_large { self.wanted(draft) } else { OVERLAP_BLOCKS.min(self.wanted(draft)) };
             match self.smaller(draft, if blocks == 0 { 0 } else { self.small() }) {
-                Some(rows) if !enough => draft.chunk_rows = rows,
+                Some(rows) if !enough => draft.set_chunk_rows(rows),
                 _ if blocks > 0 => return Ok(()),
                 _ if draft.panels > LEAST_PANELS => draft.panels -= 1,
                 _ => {
-                    let needed = self.layout(draft.chunk_rows).block_bytes as u64 + self.stays(draft);
+                    let needed = self.layout_of(draft).block_bytes as u64 + self.stays(draft);
                     return Err(self.too_small("device memory", draft.device_limit, needed));
                 }
             }
         }
     }
 
-    /// Returns the number of blocks: as many as slots, or as many as fit.
-    fn blocks(&self, draft: &Draft<'_>, block_bytes: usize) -> usize {
-        let fit = draft.device_limit.saturating_sub(self.stays(draft)) / (block_bytes.max(1) as u64);
-        usize::try_from(fit).unwrap_or(usize::MAX).min(draft.workers * draft.slots)
+    fn blocks_of(&self, draft: &Draft<'_>) -> usize {
+        self.blocks(draft, &self.layout_of(draft))
+    }
+
+    /// Returns the number of blocks: as many as wanted, or as many as fit.
+    fn blocks(&self, draft: &Draft<'_>, layout: &Layout) -> usize {
+        let fit = draft.device_limit.saturating_sub(self.stays(draft)) / (layout.block_bytes.max(1) as u64);
+        usize::try_from(fit).unwrap_or(usize::MAX).min(self.wanted(draft))
+    }
+
+    /// Returns the number of blocks that are of use: one for each slot. If a chunk has several fills, a worker has a
+    /// block while it fills one, and a few others are at the kernel or copied back.
+    fn wanted(&self, draft: &Draft<'_>) -> usize {
+        match draft.has_fills() {
+            true => (draft.workers + OVERLAP_BLOCKS).min(draft.workers * (draft.slots + 1)),
+            false => draft.workers * draft.slots,
+        }
     }
 
     /// Returns the bytes that stay on the device for the whole job.
@@ -607,11 +705,12 @@ impl Need<'_> {
 
     fn settle(&self, draft: Draft<'_>, chunk_rows: usize, shape: &Shape) -> DevicePlan {
         let max_chunk_rows = draft.chunk_rows.min(chunk_rows);
-        let layout = self.layout(max_chunk_rows);
-        let blocks = self.blocks(&draft, layout.block_bytes);
+        let layout = self.layout(max_chunk_rows, draft.fill_rows);
+        let blocks = self.blocks(&draft, &layout);
         let (slots, workers) = (draft.slots, draft.workers);
         let halvings = (1..=MOST_HALVINGS).filter(|k| (layout.slot_bytes as u64) >> k >= STAGED_SLOT.start).count();
         let may_halve = self.adapts(draft.info.kind) && self.limits.chunk.is_none() && self.staged.contains(&true);
+        let may_halve = may_halve && layout.fill_rows == max_chunk_rows;
         let cpu = draft.info.kind == DeviceKind::Cpu;
         let (of_inputs, of_outputs) = shape.in_memory.split_at(self.columns.inputs.len().min(shape.in_memory.len()));
         let staged = |sizes: &[usize], in_memory: &[bool]| -> usize {
@@ -640,6 +739,7 @@ impl Need<'_> {
             first_workers: draft.first_workers.min(workers),
             halvings: if may_halve && !cpu { halvings as u32 } else { 0 },
             max_chunk_rows: max_chunk_rows as u64,
+            fill_rows: layout.fill_rows as u64,
             slots,
             blocks,
             block_bytes: layout.block_bytes as u64,
@@ -710,7 +810,12 @@ impl Plan {
                 continue;
             }
             let (block, slot) = (ByteSize(device.block_bytes), ByteSize(device.slot_bytes));
-            writeln!(f, "  slots        {slots} a worker")?;
+            match device.fill_rows {
+                rows if rows < device.max_chunk_rows => {
+                    writeln!(f, "  slots        {slots} a worker, each for {rows} rows of a chunk at a time")?
+                }
+                _ => writeln!(f, "  slots        {slots} a worker")?,
+            }
             writeln!(
                 f,
                 "  device       {blocks} blocks x {block}{} = {} (limit {})",
@@ -859,6 +964,58 @@ mod tests {
         }
     }
 
+    /// Tiles of wide rows, which are reduced to one row.
+    fn wide(rows: u64) -> Shape {
+        let columns = Columns { inputs: vec![800_000; 2], partial_words: 600_000, tile_rows: 16, ..Columns::default() };
+        let (in_memory, pinned) = (vec![true; 2], vec![false; 2]);
+        Shape { columns, in_memory, pinned, node_words: 600_000, ..shape(rows) }
+    }
+
+    #[test]
+    fn a_large_tile_is_staged_in_small_slots() {
+        let plan = |limits: &RunLimits| {
+            Plan::new(&wide(10_000), &[gpu(80 << 30)], limits, &Machine::guess(16)).map(|plan| plan.devices[0].clone())
+        };
+        let device = plan(&RunLimits::default()).unwrap();
+        assert_eq!((device.max_chunk_rows, device.workers, device.slots, device.halvings), (16, 13, 2, 0));
+        // As large as the partial results of a tile.
+        assert!(device.fill_rows <= 3 && device.slot_bytes == 4_800_512, "{device:?}");
+        assert_eq!(device.blocks, device.workers + OVERLAP_BLOCKS);
+        // A second slot for a worker is worth less than another worker, if slots are large.
+        let plan_of = |pinned| plan(&RunLimits { pinned_memory: Some(pinned), ..RunLimits::default() });
+        let few = plan_of(80 << 20).unwrap();
+        assert_eq!((few.workers, few.slots), (8, 2));
+        let shape = Shape { columns: Columns { outputs: vec![8], ..wide(1).columns }, ..wide(10_000) };
+        let shape = Shape { in_memory: vec![true; 3], pinned: vec![false; 3], ..shape };
+        let whole = Plan::new(&shape, &[gpu(80 << 30)], &RunLimits::default(), &Machine::guess(16)).unwrap();
+        let whole = &whole.devices[0];
+        assert_eq!(
+            (whole.fill_rows, whole.workers, whole.slots),
+            (16, 10, 1),
+            "rows of outputs leave a slot as a whole"
+        );
+        // Partial results must fit, and a row.
+        let Err(Error::Budget { needed, .. }) = plan_of(1) else { panic!("no memory is enough") };
+        assert_eq!((needed, plan_of(needed).unwrap().fill_rows), (4_800_512, 3));
+    }
+
+    #[test]
+    fn fills_wait_for_no_block_if_whole_chunks_need_none() {
+        let plan = |pinned: u64, tiles: u64| {
+            let limits = RunLimits {
+                device_memory: Some((tiles * 31) << 20),
+                pinned_memory: Some(pinned),
+                ..RunLimits::default()
+            };
+            Plan::new(&wide(10_000), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap().devices[0].clone()
+        };
+        // With fewer blocks than workers, whole chunks are filled, if more workers can do so than blocks are there.
+        let whole = plan(256 << 20, 3);
+        assert_eq!((whole.fill_rows, whole.blocks, whole.workers, whole.slots), (16, 3, 10, 1));
+        let fills = plan(70 << 20, 3);
+        assert!(fills.fill_rows < 16 && fills.blocks == 3, "{fills:?}");
+    }
+
     /// A worker of the CPU holds the results of several chunks whose place is not known.
     #[test]
     fn the_plan_counts_the_chunks_that_a_worker_holds() {
@@ -895,13 +1052,22 @@ mod tests {
         fn limits_hold(
             rows in 0u64..1 << 40, device in 1u64..1 << 36, pinned in 1u64..1 << 32, cores in 1usize..128,
             chunk in prop::option::of(1u64..1 << 30), workers in prop::option::of(1usize..64),
-            sizes in prop::collection::vec(20u32..36, 1..9),
+            sizes in prop::collection::vec(20u32..36, 1..9), words in prop::option::of(0usize..100_000),
         ) {
+            // With words of chunks instead of an output, a chunk may have several fills.
+            let mut shape = shape(rows);
+            if let Some(words) = words {
+                shape.columns = Columns { outputs: vec![], chunk_words: words, ..shape.columns };
+                (shape.in_memory, shape.pinned) = (vec![true; 2], vec![false; 2]);
+            }
             let (device_memory, pinned_memory) = (Some(device), Some(pinned));
             let limits = RunLimits { device_memory, pinned_memory, chunk, workers, ..RunLimits::default() };
             let gpus: Vec<_> = sizes.iter().map(|size| gpu(1 << size)).collect();
-            if let Ok(plan) = Plan::new(&shape(rows), &gpus, &limits, &Machine::guess(cores)) {
+            if let Ok(plan) = Plan::new(&shape, &gpus, &limits, &Machine::guess(cores)) {
                 for (d, size) in plan.devices.iter().zip(sizes) {
+                    prop_assert!((1..=d.max_chunk_rows).contains(&d.fill_rows));
+                    prop_assert!(d.fill_rows == d.max_chunk_rows || words.is_some());
+                    prop_assert!(d.pinned_bytes == (d.workers * d.slots) as u64 * d.slot_bytes);
                     prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << size) && d.pinned_bytes <= pinned);
                     prop_assert_eq!(d.device_bytes, d.blocks as u64 * d.block_bytes);
                     prop_assert!(d.max_chunk_rows > 0 && d.max_chunk_rows.is_multiple_of(TILE_ROWS as u64));

@@ -25,17 +25,29 @@ pub struct ArrayValue {
 }
 
 impl ArrayValue {
-    /// Creates an array of these values, which all have this dtype and are as many as the shape says.
+    /// Creates an array of these values, which all have this dtype; `None` if one of them is `None`, or if there are
+    /// fewer than the shape says.
+    pub(crate) fn of_values(
+        dtype: Dtype,
+        shape: Vec<u64>,
+        values: impl IntoIterator<Item = Option<Scalar>>,
+    ) -> Option<ArrayValue> {
+        let len = shape.iter().product::<u64>() as usize;
+        let mut words = vec![0_u64; (len * dtype.size()).div_ceil(8)];
+        let (to, values) = ((bytemuck::cast_slice_mut(&mut words), len), values.into_iter());
+        match dtype.size() {
+            1 => store::<1>(to, values),
+            2 => store::<2>(to, values),
+            4 => store::<4>(to, values),
+            _ => store::<8>(to, values),
+        }?;
+        Some(ArrayValue { dtype, shape, len, words })
+    }
+
+    #[cfg(test)]
     pub(crate) fn new(dtype: Dtype, shape: Vec<u64>, values: &[Scalar]) -> ArrayValue {
-        debug_assert!(shape.iter().product::<u64>() == values.len() as u64);
-        let (size, len) = (dtype.size(), values.len());
-        let mut words = vec![0_u64; (len * size).div_ceil(8)];
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        for (to, value) in bytes.chunks_exact_mut(size).zip(values) {
-            debug_assert!(value.dtype() == dtype);
-            to.copy_from_slice(&value.bits().to_ne_bytes()[low_bytes(size)..][..size]);
-        }
-        ArrayValue { dtype, shape, len, words }
+        assert!(shape.iter().product::<u64>() == values.len() as u64);
+        ArrayValue::of_values(dtype, shape, values.iter().copied().map(Some)).unwrap_or_else(|| unreachable!())
     }
 
     /// An array of this shape with the values of these words, in native byte order.
@@ -101,6 +113,20 @@ impl ArrayValue {
     pub(crate) fn whole(&self) -> ArrayPart<'_> {
         ArrayPart { array: self, shape: &self.shape, first: 0 }
     }
+}
+
+/// Stores the bits of so many values of a dtype of this size; `None` if one of them is `None`. A constant size makes
+/// each of them one store: results may have millions of values.
+fn store<const SIZE: usize>(
+    (bytes, len): (&mut [u8], usize),
+    mut values: impl Iterator<Item = Option<Scalar>>,
+) -> Option<()> {
+    for to in bytes.as_chunks_mut::<SIZE>().0.iter_mut().take(len) {
+        let value = values.next().flatten()?;
+        debug_assert!(value.dtype().size() == SIZE);
+        to.copy_from_slice(&value.bits().to_ne_bytes()[low_bytes(SIZE)..][..SIZE]);
+    }
+    Some(())
 }
 
 /// Returns where the low bytes of a word begin that has a value of this size.

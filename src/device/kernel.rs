@@ -163,6 +163,12 @@ impl Columns {
         ((rows.start - window.start) as usize * size, (window.end - window.start) as usize * size)
     }
 
+    /// Returns whether a chunk may be staged in several fills. Rows of outputs leave a slot as a whole, and panels and
+    /// halos have rows of the whole chunk.
+    pub(crate) fn may_have_fills(&self) -> bool {
+        self.outputs.is_empty() && self.products.is_empty() && self.halos.iter().all(|halo| *halo == Halo::default())
+    }
+
     /// Returns the bytes of each column for `rows` rows, in order. Halos are not among them.
     pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
         let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);

@@ -110,7 +110,7 @@ pub(super) fn kind_of(what: &JobBody, work: &Work<'_>, plan: &Plan, claimed: u64
         work.outputs.iter().map(|output| (output.memory.is_some(), output.pinned.is_some(), output.sharded.is_some()));
     let places: Vec<_> = inputs.chain(outputs).collect();
     let devices: Vec<_> =
-        plan.devices.iter().map(|device| (&device.id, &device.name, device.workers, device.slot_bytes)).collect();
+        plan.devices.iter().map(|own| (&own.id, &own.name, own.workers, own.max_chunk_rows, own.slot_bytes)).collect();
     let magnitude = claimed.max(1).ilog2();
     let pass = match what {
         JobBody::Expression(expression) => expression.pass_number(),

@@ -412,10 +412,13 @@ impl Reduction {
     pub(crate) fn finish_columns(&self, state: Option<&[u64]>, rows: u64) -> Option<ArrayValue> {
         let shape = self.shape.clone()?;
         let state = state.filter(|state| state.len() == self.state_words());
-        let has_fast_way = rows > 0 && self.is_of_products() && matches!(self.dtype, Dtype::F32 | Dtype::F64);
+        let is_float = self.state == Dtype::F64 && matches!(self.dtype, Dtype::F32 | Dtype::F64);
+        let has_fast_way = rows > 0 && is_float && matches!(self.kind, Kind::Sum | Kind::Mean);
         if let Some(state) = state.filter(|_| has_fast_way) {
-            // Sums may have millions of columns. Adding 0 turns -0, the identity of lanes without rows, into 0.
-            let values = state.iter().map(|word| (f64::from_bits(*word) + 0.0).canonical());
+            // Sums and means may have millions of columns, so this is one loop. Adding 0 turns -0, the identity of
+            // lanes without rows, into 0; dividing by 1 changes nothing.
+            let (zero, count) = if self.kind == Kind::Sum { (0.0, 1.0) } else { (-0.0, rows as f64) };
+            let values = state.iter().map(|word| ((f64::from_bits(*word) + zero) / count).canonical());
             return Some(match self.dtype {
                 Dtype::F64 => ArrayValue::of_words(Dtype::F64, shape, values.map(f64::to_bits).collect()),
                 _ => {
@@ -430,8 +433,7 @@ impl Reduction {
             Some(state) => self.finish(Some(&self.state_of_column(state, column)[..self.words()]), rows),
             None => self.finish(None, rows),
         };
-        let values: Vec<Scalar> = (0..self.columns()).map(value).collect::<Option<_>>()?;
-        Some(ArrayValue::new(self.result_dtype(), shape, &values))
+        ArrayValue::of_values(self.result_dtype(), shape, (0..self.columns()).map(value))
     }
 
     /// Computes the value of `rows` rows from the state of one column, which is `None` without rows. `None` if there is

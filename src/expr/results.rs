@@ -44,7 +44,7 @@ pub(crate) fn results(
             if count > 0 {
                 return Err(JobError::KeysOutside { result: label, count, keys: bins as u64 }.into());
             }
-            results.arrays.push((label, Some(tally.values(words))));
+            results.arrays.push((label, tally.values(words)));
         } else {
             let rows = reduction.counter().map_or(rows, |counter| kept(counter).unwrap_or(0));
             if reduction.shape().is_some() {

@@ -296,9 +296,8 @@ impl Search {
     /// Returns the array of the result; `None` if it is a value, or not found yet.
     pub(crate) fn array(&self) -> Option<ArrayValue> {
         let Outcome::Top(keys) = self.outcome.as_ref()? else { return None };
-        let values: Vec<Scalar> =
-            keys.iter().map(|key| Scalar::of_bits(self.dtype, bits_of_key(self.dtype, *key))).collect();
-        Some(ArrayValue::new(self.dtype, self.shape()?, &values))
+        let values = keys.iter().map(|key| Some(Scalar::of_bits(self.dtype, bits_of_key(self.dtype, *key))));
+        ArrayValue::of_values(self.dtype, self.shape()?, values)
     }
 
     /// The share of the way from the first value to the second; `None` for their mean.

@@ -226,9 +226,9 @@ impl Tally {
     }
 
     /// Returns the values of all bins; zeros without words.
-    pub(super) fn values(&self, words: &[u64]) -> ArrayValue {
-        let values: Vec<Scalar> = (0..self.bins).map(|bin| self.value(self.bin(words, bin))).collect();
-        ArrayValue::new(self.result_dtype(), vec![self.bins as u64], &values)
+    pub(super) fn values(&self, words: &[u64]) -> Option<ArrayValue> {
+        let values = (0..self.bins).map(|bin| Some(self.value(self.bin(words, bin))));
+        ArrayValue::of_values(self.result_dtype(), vec![self.bins as u64], values)
     }
 }
 

@@ -81,6 +81,9 @@ impl Plan {
         if device.max_chunk_rows < self.chunk_rows {
             facts.push(format!("chunks of up to {}", units::counted(device.max_chunk_rows, "row")));
         }
+        if device.fill_rows < device.max_chunk_rows {
+            facts.push(format!("a slot for {} of a chunk at a time", units::counted(device.fill_rows, "row")));
+        }
         if device.halvings > 0 {
             facts.push(format!("may halve its chunks {}", units::counted(u64::from(device.halvings), "time")));
         }

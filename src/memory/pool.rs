@@ -13,8 +13,8 @@ use super::{MemoryBudget, MemoryCache};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 
-/// The freelist. A worker takes a block, enqueues the work of a chunk on it and returns it. A block is therefore
-/// always available, unless blocks are held for chunks that are copied ahead.
+/// The freelist. The submitter takes a block, enqueues the work of a chunk on it and returns it. A block is therefore
+/// always available, unless blocks are held for chunks that are copied ahead, or of which other fills follow.
 pub(crate) struct DevicePool<D: Device> {
     /// In the order of return, so the front block is the likeliest to be complete.
     free: VecDeque<Block<D>>,

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::fold::{Combine, SharedFold};
-use super::{Operator, Place, State};
+use super::{Operator, Place, State, state};
 use crate::data::Scalar;
 use crate::device::Precision;
 use crate::device::kernel::{Kernel, Resident, SharedKernel};
-use crate::expr::{BoundLayers, Program, Reduction};
+use crate::error::Result;
+use crate::expr::{BoundLayers, Program, Reduction, Results};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
@@ -120,10 +121,17 @@ impl Operator for Eval {
         let reductions = self.program.reductions();
         State {
             reductions: reductions.to_vec(),
-            nodes: self.fold.get(reductions),
+            nodes: self.fold.get(reductions).clone(),
             products: self.products.clone(),
-            sums: self.sums.get(&self.products[..]),
+            sums: self.sums.get(&self.products[..]).clone(),
         }
+    }
+
+    /// Without a copy of the state: it may be large.
+    fn results(&self, rows: u64) -> Result<Results> {
+        let (reductions, products) = (self.program.reductions(), &self.products[..]);
+        let (nodes, sums) = (self.fold.get(reductions), self.sums.get(products));
+        state::results((reductions, &nodes), (products, &sums), rows)
     }
 }
 

@@ -6,6 +6,7 @@
 //! combined as soon as both have arrived, so only a few nodes per gap are stored, never all partials. The order of
 //! operations depends only on the number of tiles.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -222,12 +223,12 @@ impl Fold {
     }
 
     /// The state of all tiles; `None` without tiles.
-    pub(crate) fn finish(self, how: &(impl Combine + ?Sized)) -> Option<Box<[u64]>> {
+    pub(crate) fn finish(&self, how: &(impl Combine + ?Sized)) -> Option<Cow<'_, [u64]>> {
         // When all tiles have arrived, each level has at most one node, and larger nodes cover earlier tiles.
-        let mut states = self.nodes.into_values().rev();
-        let first = states.next()?;
+        let mut states = self.nodes.values().rev().map(|state| &**state);
+        let first = Cow::Borrowed(states.next()?);
         Some(states.fold(first, |mut left, right| {
-            how.combine(&mut left, &right);
+            how.combine(left.to_mut(), right);
             left
         }))
     }
@@ -369,10 +370,10 @@ impl SharedFold {
         lock(&self.sums).clear();
     }
 
-    /// Returns the tree. No thread is adding nodes.
-    pub(crate) fn get(&self, how: &(impl Combine + ?Sized)) -> Fold {
-        let mut all = lock(&self.nodes).clone();
-        lock(&self.sums).iter().for_each(|sums| all.add(sums, how));
+    /// Returns the tree, with the sums of all threads. No thread is adding nodes.
+    pub(crate) fn get(&self, how: &(impl Combine + ?Sized)) -> MutexGuard<'_, Fold> {
+        let mut all = lock(&self.nodes);
+        lock(&self.sums).drain(..).for_each(|sums| all.add(&sums, how));
         all
     }
 }

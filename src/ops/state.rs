@@ -47,13 +47,24 @@ impl State {
     ///
     /// # Errors
     /// [`Error::InvalidJob`](crate::Error::InvalidJob) if rows have values for which there is no result.
-    pub(crate) fn results(self, rows: u64) -> Result<Results> {
+    pub(crate) fn results(&self, rows: u64) -> Result<Results> {
         let State { reductions, nodes, products, sums } = self;
-        let (of_chunks, kept) = (nodes.sums().to_vec(), nodes.kept());
-        let states = nodes.finish(&*reductions);
-        let mut results = expr::results(&reductions, states.as_deref(), &of_chunks, &kept, rows)?;
-        let of_products = expr::results(&products, sums.finish(&*products).as_deref(), &[], &[], rows)?;
-        results.arrays.extend(of_products.arrays);
-        Ok(results)
+        results((reductions, nodes), (products, sums), rows)
     }
+}
+
+/// Returns the results of reductions and of products over the rows, from the trees of all `rows` rows.
+///
+/// # Errors
+/// Those of [`State::results`].
+pub(super) fn results(
+    (reductions, nodes): (&[Reduction], &Fold),
+    (products, sums): (&[Reduction], &Fold),
+    rows: u64,
+) -> Result<Results> {
+    let states = nodes.finish(reductions);
+    let mut results = expr::results(reductions, states.as_deref(), nodes.sums(), &nodes.kept(), rows)?;
+    let of_products = expr::results(products, sums.finish(products).as_deref(), &[], &[], rows)?;
+    results.arrays.extend(of_products.arrays);
+    Ok(results)
 }

@@ -10,6 +10,8 @@
 //! * **Capacity.** Every channel has capacity for all slots that can be in it, so a send never waits.
 //! * **Late values.** Until the kernel's values are known (see [`ScalarArgs`]), the submitter enqueues only the copies
 //!   in, and holds the chunks in `ahead`. Once the values are known, it launches these chunks first, in the same order.
+//! * **Fills.** What is said of chunks here is also true of the fills of a large chunk, of which the last one has all
+//!   work but the copies in of the others.
 //! * **Room.** A chunk that the device does not accept yet is held in `ahead`, too, and others may overtake it; not
 //!   those of its worker, which are accepted later.
 //! * **End.** A worker without chunks drops its sender. The submitter ends when all workers have done so, and nothing
@@ -157,8 +159,8 @@ impl<E: Enqueue> WorkerEnd<'_, E> {
 
 /// The submitter's end of the hand-over.
 pub(super) struct SubmitterEnd<'r, E: Enqueue> {
-    /// Chunks whose work is enqueued, oldest first. They finish in this order, because every stream has them in this
-    /// order.
+    /// Chunks whose work is enqueued, oldest first. They are looked for in this order, because every stream has them in
+    /// this order. So a slot behind which other fills of its chunk follow comes back behind the chunks before it.
     in_flight: VecDeque<E::InFlight>,
     /// Chunks that wait for the kernel's values, oldest first. The copies in of the first ones are enqueued.
     ahead: VecDeque<E::Filled>,

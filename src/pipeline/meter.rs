@@ -90,13 +90,18 @@ impl Meter {
         }
     }
 
-    /// Records the stages of a timed chunk on the device. `filled_at` is when its slot was filled, from which the
-    /// wait for the copy in counts.
-    pub(super) fn ran_on_device(&mut self, chunk: &Chunk, filled_at: Duration, stages: &Stages<StageTiming>) {
-        let mut before = filled_at;
+    /// Records the stages of a timed chunk on the device. `filled_at` is when its slot was filled with the rows of
+    /// `part`, from which the wait for the copy in counts.
+    pub(super) fn ran_on_device(
+        &mut self,
+        (chunk, part): (&Chunk, &Chunk),
+        filled_at: Duration,
+        stages: &Stages<StageTiming>,
+    ) {
+        self.copied_in(part, filled_at, stages.copy_in);
+        let mut before = stages.copy_in.begin + stages.copy_in.busy;
         let sample = &mut self.outcome.sample;
         for (name, track, taken, time) in [
-            ("copy in", Track::CopyIn, stages.copy_in, &mut sample.copy_in),
             ("kernel", Track::Compute, stages.kernel, &mut sample.kernel),
             ("copy out", Track::CopyOut, stages.copy_out, &mut sample.copy_out),
         ] {
@@ -110,6 +115,17 @@ impl Meter {
             trace!(name, busy = ?taken.busy, "done");
         }
         self.outcome.sampled_rows += chunk.len() as u64;
+    }
+
+    /// Records the copy in of the rows of `part`, of a timed chunk.
+    pub(super) fn copied_in(&mut self, part: &Chunk, filled_at: Duration, taken: StageTiming) {
+        let StageTiming { begin, busy } = taken;
+        self.outcome.sample.copy_in.busy += busy;
+        self.outcome.sample.copy_in.waiting += begin.saturating_sub(filled_at);
+        if self.timeline {
+            self.outcome.spans.push(Span::new(Track::CopyIn, "copy in", part, begin, begin + busy));
+        }
+        trace!(name = "copy in", busy = ?busy, "done");
     }
 
     /// Counts a finished chunk.
@@ -145,7 +161,7 @@ mod tests {
         let ms = Duration::from_millis;
         let stage = |begin, busy| StageTiming { begin: ms(begin), busy: ms(busy) };
         let stages = Stages { copy_in: stage(11, 10), kernel: stage(23, 20), copy_out: stage(47, 5) };
-        meter.ran_on_device(&chunk, ms(10), &stages);
+        meter.ran_on_device((&chunk, &chunk), ms(10), &stages);
         let times = meter.take(ms(60)).sample;
         let waits = [times.copy_in, times.kernel, times.copy_out].map(|time| (time.waiting, time.busy));
         assert_eq!(waits, [(ms(1), ms(10)), (ms(2), ms(20)), (ms(4), ms(5))]);

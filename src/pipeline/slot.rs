@@ -1,8 +1,9 @@
-//! Slots: the pinned memory that stages one chunk. Each state of a slot is a type.
+//! Slots: the pinned memory that stages one chunk, or some of its rows. Each state of a slot is a type.
 //!
 //! ```text
 //!       worker               submitter                    worker
 //!  Idle ──filled──▶ Filled ──submit──▶ InFlight ──finish──▶ Done ──recycle──▶ Idle
+//!                                              └──finish──▶ Idle, if other fills of the chunk follow
 //! ```
 //! | state | owner | host may | device may |
 //! | --- | --- | --- | --- |
@@ -11,6 +12,10 @@
 //! | [`InFlight`] | submitter | nothing | read inputs, write outputs |
 //! | [`Done`] | worker | read outputs | nothing |
 //!
+//! **Fills.** A chunk that is larger than a slot is staged in several fills: some of its rows at a time, each in the
+//! next idle slot of its worker. All of them go to the block of the chunk, which waits among the [`Streams`] until the
+//! last fill. Only that one has the kernel and the copies out behind it.
+//!
 //! A transition consumes the slot, and only [`Idle`] and [`Done`] give access to the memory. So no program that
 //! compiles can access the memory during a copy.
 //!
@@ -18,6 +23,7 @@
 //! [`Route`] of the chunk.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -30,6 +36,9 @@ use crate::device::kernel::{Columns, Side};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Layout};
+
+/// Bytes between two parts of a slot that are copied with them: a copy of its own takes longer.
+const SMALL_GAP: usize = 16 << 10;
 
 /// A chunk that a device lost, and why.
 pub(super) type Lost = Box<(Chunk, Error)>;
@@ -58,6 +67,8 @@ pub(super) struct Slot<'r, D: Device> {
     layout: &'r Layout,
     columns: &'r Columns,
     route: Route<'r, D>,
+    /// The rows of the chunk, counted from its first one, whose staged inputs are in the slot.
+    fill: Range<usize>,
 }
 
 /// A slot without a chunk, or one that is being filled.
@@ -97,6 +108,23 @@ pub(super) struct Done<'r, D: Device> {
     pub(super) taken: Option<Stages<StageTiming>>,
 }
 
+/// What comes back to a worker.
+pub(super) enum Back<'r, D: Device> {
+    /// A chunk that is done.
+    Chunk(Done<'r, D>),
+    /// The slot of a fill behind which others of the same chunk follow.
+    Fill(Copied<'r, D>),
+}
+
+/// A slot whose rows are on the device.
+pub(super) struct Copied<'r, D: Device> {
+    slot: Slot<'r, D>,
+    pub(super) filled_at: Duration,
+    pub(super) back_at: Duration,
+    /// The time of the copy, if the chunk is timed.
+    pub(super) taken: Option<StageTiming>,
+}
+
 impl<'r, D: Device> Idle<'r, D> {
     /// Creates a slot in `memory` for chunks of these columns.
     ///
@@ -113,15 +141,26 @@ impl<'r, D: Device> Idle<'r, D> {
             timed: Stages { copy_in: pair()?, kernel: pair()?, copy_out: pair()? },
         };
         let memory = SlotMemory(NonNull::from(memory).cast(), PhantomData);
-        Ok(Idle(Slot { memory, events, layout, columns, route: Route::new() }))
+        Ok(Idle(Slot { memory, events, layout, columns, route: Route::new(), fill: 0..0 }))
     }
 
-    /// Sets the route of a chunk.
+    /// Sets the route of a chunk, and returns the rows of it that the slot is to be filled with: all of them or, if the
+    /// slot has no room for these, one of several equal parts, behind the first rows, which are in other slots.
     ///
     /// # Errors
     /// Those of [`Route::set`].
-    pub(super) fn route(&mut self, chunk: &Chunk, device: &'r D, work: &'r Work<'r>) -> Result<()> {
-        self.0.route.set(chunk, device, self.0.layout, work)
+    pub(super) fn route(
+        &mut self,
+        (chunk, first): (&Chunk, usize),
+        device: &'r D,
+        work: &'r Work<'r>,
+    ) -> Result<Chunk> {
+        let Slot { route, layout, fill, .. } = &mut self.0;
+        route.set(chunk, device, layout, work)?;
+        let is_staged = route.inputs.iter().any(|input| matches!(input, In::Upload { from: From::Staged, .. }));
+        let fills = if is_staged { chunk.len().div_ceil(layout.fill_rows) } else { 1 };
+        *fill = first..chunk.len().min(first + chunk.len().div_ceil(fills));
+        Ok(self.0.part())
     }
 
     /// Returns the bytes that are copied to the device.
@@ -129,7 +168,7 @@ impl<'r, D: Device> Idle<'r, D> {
         self.0.upload_bytes()
     }
 
-    /// Returns the memory to read an input of the chunk into; `None` if the input is not staged.
+    /// Returns the memory to read the rows of an input into; `None` if the input is not staged.
     pub(super) fn input_mut(&mut self, input: usize) -> Option<&mut [u8]> {
         let slot = &self.0;
         let In::Upload { from: From::Staged, .. } = slot.route.inputs[input] else { return None };
@@ -139,7 +178,8 @@ impl<'r, D: Device> Idle<'r, D> {
         Some(unsafe { std::slice::from_raw_parts_mut(slot.memory.0.as_ptr().add(offset), bytes) })
     }
 
-    /// Marks the slot as filled by this worker at this time: its staged inputs hold the rows of the chunk.
+    /// Marks the slot as filled by this worker at this time: it holds the rows of the chunk that it was to be filled
+    /// with.
     pub(super) fn filled(self, worker: usize, filled_at: Duration) -> Filled<'r, D> {
         Filled { slot: self.0, worker, filled_at, copied: None }
     }
@@ -151,21 +191,44 @@ impl<'r, D: Device> Filled<'r, D> {
         &self.slot.route.chunk
     }
 
-    /// Enqueues only the copies in, if a block is free. Returns the bytes copied.
+    /// Returns whether there is a block for the rows: that of their chunk, or a free one if they are the first.
+    pub(super) fn has_block(&self, streams: &Streams<'r, D>) -> bool {
+        match self.slot.fill.start {
+            0 => self.copied.is_some() || streams.pool.has_free(),
+            _ => streams.begun.contains_key(&self.worker),
+        }
+    }
+
+    /// Returns whether the chunk has several fills.
+    fn is_part(&self) -> bool {
+        self.slot.fill.len() < self.slot.route.chunk.len()
+    }
+
+    /// Enqueues only the copies in, if a block is free. Returns the bytes copied. A chunk in several fills is not
+    /// copied ahead: its slots would not come back for the next fill before the values are known.
     pub(super) fn copy_ahead(&mut self, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<u64> {
-        if !streams.pool.has_free() {
+        if self.is_part() || !streams.pool.has_free() {
             return Ok(0);
         }
-        self.copied = Some(self.slot.copy_in(self.filled_at, streams, host)?);
+        self.copied = Some(self.slot.copy_in(self.worker, self.filled_at, streams, host)?);
         Ok(self.slot.upload_bytes())
     }
 
-    /// Enqueues the copies in (unless they were copied ahead), the kernel and the copies out. On an error the slot is
-    /// lost, because copies that were enqueued before may still use it.
+    /// Enqueues the copies in (unless they were copied ahead) and, behind the last fill of a chunk, the kernel and the
+    /// copies out. On an error the slot is lost, because copies that were enqueued before may still use it.
     pub(super) fn submit(self, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<InFlight<'r, D>, Lost> {
         let Filled { mut slot, worker, filled_at, copied } = self;
-        let copied = copied.map_or_else(|| slot.copy_in(filled_at, streams, host), Ok);
-        match copied.and_then(|(block, timed)| slot.compute(streams, block, timed).map(|()| timed)) {
+        let copied = copied.map_or_else(|| slot.copy_in(worker, filled_at, streams, host), Ok);
+        let submitted = copied.and_then(|(block, timed)| {
+            if slot.is_last() {
+                slot.compute(streams, block, timed)?;
+            } else {
+                let before = streams.begun.insert(worker, (block, timed));
+                debug_assert!(before.is_none(), "a worker fills one chunk at a time");
+            }
+            Ok(timed)
+        });
+        match submitted {
             Ok(timed) => Ok(InFlight { slot, worker, filled_at, timed }),
             Err(error) => Err(Box::new((slot.route.chunk, error))),
         }
@@ -177,6 +240,16 @@ impl<'r, D: Device> Filled<'r, D> {
 struct Piece {
     in_slot: usize,
     in_block: usize,
+    bytes: usize,
+}
+
+/// Rows of an input that are copied in.
+struct Rows {
+    input: usize,
+    /// The first of them, counted from that of the chunk.
+    first: usize,
+    /// The bytes before it, and all bytes.
+    front: usize,
     bytes: usize,
 }
 
@@ -195,9 +268,34 @@ fn joined(pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Piece> {
 }
 
 impl<'r, D: Device> Slot<'r, D> {
-    /// Takes a block and enqueues the copies in. Returns the block, and whether the chunk is timed.
-    fn copy_in(&self, at: Duration, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<(Block<D>, bool)> {
-        let timed = streams.next(at);
+    /// Returns the rows of the chunk whose staged inputs are in the slot.
+    fn part(&self) -> Chunk {
+        let chunk = &self.route.chunk;
+        let row = |row: usize| chunk.rows().start + row as u64;
+        Chunk::new(chunk.index(), row(self.fill.start)..row(self.fill.end))
+    }
+
+    /// Returns whether no other fill of the chunk follows.
+    fn is_last(&self) -> bool {
+        self.fill.end == self.route.chunk.len()
+    }
+
+    /// Enqueues the copies in, to the block of the chunk: the one that its first fills have, or a free one. Returns the
+    /// block, and whether the chunk is timed.
+    fn copy_in(
+        &self,
+        worker: usize,
+        at: Duration,
+        streams: &mut Streams<'r, D>,
+        host: &mut D::Host,
+    ) -> Result<(Block<D>, bool)> {
+        streams.at(at);
+        let (block, timed) = if self.fill.start > 0 {
+            streams.begun.remove(&worker).ok_or_else(Error::abandoned)?
+        } else {
+            let timed = streams.next();
+            (streams.pool.take(&mut streams.copy_in, host)?, timed)
+        };
         let Streams { copy_in, compute, pool, panels, .. } = streams;
         if let Some(panels) = panels {
             panels.open(&self.route.chunk, copy_in, compute)?;
@@ -206,7 +304,6 @@ impl<'r, D: Device> Slot<'r, D> {
         let in_panel =
             |input: usize| panels.as_ref().and_then(|panels| panels.place(&self.route.chunk, Side::Input(input)));
         let ChunkEvents { copied_in, timed: pairs, .. } = &self.events;
-        let block = pool.take(copy_in, host)?;
         let (memory, start) = pool.memory(&block);
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
@@ -220,7 +317,7 @@ impl<'r, D: Device> Slot<'r, D> {
                 copy_in.copy_in(self.memory.0.as_ptr().add(in_slot).cast_const(), memory, start + in_block, bytes)?
             };
         }
-        for (input, (front, bytes)) in self.uploads() {
+        for Rows { input, first, front, bytes } in self.uploads() {
             let In::Upload { from, to } = &self.route.inputs[input] else { continue };
             let from = match from {
                 From::Pinned(rows) => {
@@ -234,7 +331,7 @@ impl<'r, D: Device> Slot<'r, D> {
                 },
             };
             let (to, offset) = match (to, self.columns.is_multiplied(input)) {
-                (Some(at), _) => *at,
+                (Some((to, at)), _) => (*to, at + first * self.columns.inputs[input]),
                 // The block has no room for it.
                 (None, true) => in_panel(input).ok_or_else(no_place)?,
                 (None, false) => (memory, start + self.layout.in_block[input] - front),
@@ -341,7 +438,7 @@ impl<'r, D: Device> Slot<'r, D> {
     /// Returns the offset in the slot and the size of the rows of an input, with those of its halo; `None` if it is not
     /// staged.
     fn staged_input(&self, input: usize) -> Option<(usize, usize)> {
-        let (front, bytes) = self.columns.window_bytes(input, &self.route.chunk.rows());
+        let (front, bytes) = self.columns.window_bytes(input, &self.part().rows());
         let offset = self.layout.in_slot[input]?;
         assert!(front <= offset && offset - front + bytes <= self.layout.slot_bytes, "rows of a slot");
         Some((offset - front, bytes))
@@ -353,27 +450,34 @@ impl<'r, D: Device> Slot<'r, D> {
         Some(Piece { in_slot, in_block: self.layout.in_block[column], bytes })
     }
 
-    /// Returns every input that is copied in, with its bytes before the first row of the chunk, and all its bytes.
-    fn copied_inputs(&self) -> impl Iterator<Item = (usize, (usize, usize))> {
-        let rows = self.route.chunk.rows();
-        let inputs = self.route.inputs.iter().enumerate();
-        let copied = inputs.filter(|(_, input)| matches!(input, In::Upload { .. }));
-        copied.map(move |(input, _)| (input, self.columns.window_bytes(input, &rows)))
+    /// Returns the rows of every input that are copied in: those of the fill, and behind the last fill all rows of the
+    /// inputs in pinned memory.
+    fn copied_inputs(&self) -> impl Iterator<Item = Rows> {
+        self.route.inputs.iter().enumerate().filter_map(move |(input, way)| {
+            let In::Upload { from, .. } = way else { return None };
+            let (first, rows) = match from {
+                From::Staged => (self.fill.start, self.part().rows()),
+                From::Pinned(_) if self.is_last() => (0, self.route.chunk.rows()),
+                From::Pinned(_) => return None,
+            };
+            let (front, bytes) = self.columns.window_bytes(input, &rows);
+            Some(Rows { input, first, front, bytes })
+        })
     }
 
     /// Returns the copied inputs that go from the slot to the block. Adjacent ones can be joined to one copy.
     fn staged_inputs(&self) -> impl Iterator<Item = Piece> {
-        let is_staged = |input: usize| self.goes_to_block(input);
-        let inputs = self.copied_inputs().filter(move |(input, _)| is_staged(*input));
-        inputs.filter_map(|(input, (front, _))| {
+        let inputs = self.copied_inputs().filter(|rows| self.goes_to_block(rows.input));
+        inputs.filter_map(|Rows { input, first, front, .. }| {
             let (in_slot, bytes) = self.staged_input(input)?;
-            Some(Piece { in_slot, in_block: self.layout.in_block[input] - front, bytes })
+            let in_block = self.layout.in_block[input] + first * self.columns.inputs[input] - front;
+            Some(Piece { in_slot, in_block, bytes })
         })
     }
 
     /// Returns all other copied inputs: those from pinned memory, and those to resident datasets or panels.
-    fn uploads(&self) -> impl Iterator<Item = (usize, (usize, usize))> {
-        self.copied_inputs().filter(|(input, _)| !self.goes_to_block(*input))
+    fn uploads(&self) -> impl Iterator<Item = Rows> {
+        self.copied_inputs().filter(|rows| !self.goes_to_block(rows.input))
     }
 
     /// Whether an input goes from the slot to the block.
@@ -382,13 +486,20 @@ impl<'r, D: Device> Slot<'r, D> {
         is_staged && !self.columns.is_multiplied(input)
     }
 
-    /// Returns the outputs and partials that go from the block to the slot.
+    /// Returns the partials and outputs that go from the block to the slot. The first output follows the room of the
+    /// partials: if only a few bytes are between, they are copied, too, because another copy takes longer.
     fn staged_outputs(&self) -> impl Iterator<Item = Piece> {
         let (inputs, rows) = (self.columns.inputs.len(), self.route.chunk.len());
+        let is_staged = |output: &Out<'_, D>| matches!(output, Out::Download(To::Staged));
         let outputs = self.route.outputs.iter().zip(&self.columns.outputs).enumerate();
-        let outputs = outputs.filter(|(_, (output, _))| matches!(output, Out::Download(To::Staged)));
-        let outputs = outputs.map(move |(k, (_, size))| (inputs + k, rows * size));
-        outputs.chain(self.partials()).filter_map(|(column, bytes)| self.piece(column, bytes))
+        let outputs = outputs.filter(move |(_, (output, _))| is_staged(output));
+        let mut outputs = outputs.map(move |(k, (_, size))| (inputs + k, rows * size)).peekable();
+        let next = outputs.peek().and_then(|(column, _)| self.layout.in_slot[*column]);
+        let partials = self.partials().map(|(column, bytes)| match next {
+            Some(next) if next.saturating_sub(bytes) <= SMALL_GAP => (column, next),
+            _ => (column, bytes),
+        });
+        partials.into_iter().chain(outputs).filter_map(|(column, bytes)| self.piece(column, bytes))
     }
 
     /// Returns the column of the partials and their bytes, if there are any.
@@ -399,7 +510,7 @@ impl<'r, D: Device> Slot<'r, D> {
     }
 
     fn upload_bytes(&self) -> u64 {
-        self.copied_inputs().map(|(_, (_, bytes))| bytes as u64).sum()
+        self.copied_inputs().map(|rows| rows.bytes as u64).sum()
     }
 }
 
@@ -420,39 +531,68 @@ impl<'r, D: Device> InFlight<'r, D> {
         &self.slot.route.chunk
     }
 
-    /// Returns the slot as `Done` if its chunk is done, otherwise the same slot. Virtual time advances until the
-    /// chunk is done.
+    /// Returns the slot if its chunk is done, or if its rows are copied and other fills of the chunk follow; otherwise
+    /// the same slot. Virtual time advances until then.
     pub(super) fn finish(
         self,
         streams: &Streams<'r, D>,
         host: &mut D::Host,
-    ) -> Result<Result<Done<'r, D>, Self>, Lost> {
-        let end = &self.slot.events.copied_out;
-        let is_back = streams.is_done(end, host);
-        let pairs = &self.slot.events.timed;
-        let taken = |pair| streams.taken(host, pair);
-        let stages = || -> Result<_> {
-            Ok(Stages {
-                copy_in: taken(&pairs.copy_in)?,
-                kernel: taken(&pairs.kernel)?,
-                copy_out: taken(&pairs.copy_out)?,
-            })
-        };
-        match is_back.and_then(|is_back| (is_back && self.timed).then(stages).transpose().map(|taken| (is_back, taken)))
-        {
-            Ok((false, _)) => Ok(Err(self)),
-            Ok((true, taken)) => {
+    ) -> Result<Result<Back<'r, D>, Self>, Lost> {
+        match self.taken(streams, host) {
+            Ok(None) => Ok(Err(self)),
+            Ok(Some(taken)) => {
+                let (is_last, back_at) = (self.slot.is_last(), host.now());
                 let InFlight { mut slot, filled_at, .. } = self;
+                if !is_last {
+                    let taken = taken.map(|stages| stages.copy_in);
+                    return Ok(Ok(Back::Fill(Copied { slot, filled_at, back_at, taken })));
+                }
                 slot.route.release();
-                Ok(Ok(Done { slot, filled_at, back_at: host.now(), taken }))
+                Ok(Ok(Back::Chunk(Done { slot, filled_at, back_at, taken })))
             }
             Err(error) => Err(Box::new((self.slot.route.chunk, error))),
         }
     }
 
+    /// Returns whether the last stage is done, and the times of all if the chunk is timed. Before the last fill, there
+    /// is only the copy in.
+    fn taken(&self, streams: &Streams<'r, D>, host: &mut D::Host) -> Result<Option<Option<Stages<StageTiming>>>> {
+        if !streams.is_done(self.end(), host)? {
+            return Ok(None);
+        }
+        if !self.timed {
+            return Ok(Some(None));
+        }
+        let ChunkEvents { timed: pairs, .. } = &self.slot.events;
+        let copy_in = streams.taken(host, &pairs.copy_in)?;
+        if !self.slot.is_last() {
+            return Ok(Some(Some(Stages { copy_in, ..Stages::default() })));
+        }
+        let [kernel, copy_out] = [&pairs.kernel, &pairs.copy_out].map(|pair| streams.taken(host, pair));
+        Ok(Some(Some(Stages { copy_in, kernel: kernel?, copy_out: copy_out? })))
+    }
+
+    /// The end of the last stage.
+    fn end(&self) -> &D::Event {
+        let ChunkEvents { copied_in, copied_out, .. } = &self.slot.events;
+        if self.slot.is_last() { copied_out } else { copied_in }
+    }
+
     /// Returns the virtual time at which the chunk will be done.
     pub(super) fn done_at(&self, host: &D::Host) -> Duration {
-        host.done_at(&self.slot.events.copied_out)
+        host.done_at(self.end())
+    }
+}
+
+impl<'r, D: Device> Copied<'r, D> {
+    /// The rows of a chunk that are copied.
+    pub(super) fn part(&self) -> Chunk {
+        self.slot.part()
+    }
+
+    /// Frees the slot for the next rows.
+    pub(super) fn recycle(self) -> Idle<'r, D> {
+        Idle(self.slot)
     }
 }
 
@@ -460,6 +600,11 @@ impl<'r, D: Device> Done<'r, D> {
     /// The chunk.
     pub(super) fn chunk(&self) -> &Chunk {
         &self.slot.route.chunk
+    }
+
+    /// The rows of the chunk that were copied in last.
+    pub(super) fn part(&self) -> Chunk {
+        self.slot.part()
     }
 
     /// Returns the rows of an output; `None` if the output is not staged.

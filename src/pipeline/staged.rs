@@ -6,7 +6,8 @@
 //! 1. **Drain** the oldest chunk that waited for its place in a compacted output, if the place is known.
 //! 2. **Receive**, if no slot is idle or no chunk is left to claim: take the oldest chunk that came back, and drain
 //!    it. With compaction, count its rows, and hold it until its place is known.
-//! 3. **Send**: claim a chunk, read its rows into an idle slot, and send the slot to the submitter.
+//! 3. **Send**: claim a chunk, read its rows into an idle slot, and send the slot to the submitter. If a chunk is
+//!    larger than a slot, read as many rows as there is room for; the following steps send the others.
 //! 4. **Wait** for the chunks in flight, or for the place of a chunk: the following steps receive or drain.
 //! 5. **End**, when there are no chunks to claim, none in flight and none held.
 //!
@@ -21,7 +22,7 @@ use std::time::Duration;
 use super::handover::WorkerEnd;
 use super::meter::{HostStage, Meter, Task};
 use super::permit::Permit;
-use super::slot::{Done, Idle};
+use super::slot::{Back, Done, Idle};
 use super::submitter::Enqueuer;
 use super::verify::Verifier;
 use super::{Work, Worker, WorkerOutcome};
@@ -34,7 +35,9 @@ pub(super) struct StagingWorker<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
     /// Chunks that were claimed and are not finished, oldest first.
     claimed: VecDeque<Chunk>,
-    /// Chunks that were sent to the submitter and have not been received.
+    /// The newest of them, and how many of its rows were sent, if others are left.
+    rest: Option<(Chunk, usize)>,
+    /// Slots that were sent to the submitter and have not been received.
     in_flight: usize,
     /// The channels to and from the submitter.
     submitter: WorkerEnd<'r, Enqueuer<'r, D>>,
@@ -75,7 +78,7 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
             // The submitter must end first.
             return if self.submitter.is_closed() { self.host.now() } else { Duration::MAX };
         }
-        if self.has_place() {
+        if self.has_place() || self.rest.is_some() && !self.is_waiting() {
             return self.host.now();
         }
         if self.is_waiting() && !self.submitter.has_done() {
@@ -104,6 +107,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         Ok(StagingWorker {
             idle,
             claimed: VecDeque::new(),
+            rest: None,
             in_flight: 0,
             submitter,
             waits: None,
@@ -135,6 +139,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             return false;
         }
         self.held.clear();
+        self.rest = None;
         for chunk in self.claimed.drain(..) {
             for output in &self.work.outputs {
                 if let Some(memory) = output.pinned {
@@ -155,8 +160,8 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             self.drain_held()?;
         } else if self.is_waiting() {
             self.receive()?;
-        } else if let Some(chunk) = self.claim() {
-            self.send(&chunk)?;
+        } else if let Some((chunk, sent)) = self.rest.take().or_else(|| Some((self.claim()?, 0))) {
+            self.send(chunk, sent)?;
         } else if self.in_flight > 0 || !self.held.is_empty() {
             self.waits = Some(self.host.now());
         } else if self.is_lost() {
@@ -223,43 +228,62 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         Some(chunk)
     }
 
-    /// Reads the rows of the chunk into an idle slot and sends the slot to the submitter.
-    fn send(&mut self, chunk: &Chunk) -> Result<()> {
-        self.claimed.push_back(chunk.clone());
+    /// Reads rows of the chunk into an idle slot and sends the slot to the submitter: all rows, or as many as the slot
+    /// has room for behind the first ones, which were sent before.
+    fn send(&mut self, chunk: Chunk, sent: usize) -> Result<()> {
+        if sent == 0 {
+            self.claimed.push_back(chunk.clone());
+        }
         let mut slot = self.idle.pop().ok_or_else(Error::abandoned)?;
-        let _span = self.meter.span(Task::Send, chunk);
+        let _span = self.meter.span(Task::Send, &chunk);
         let begin = self.host.now();
-        slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;
+        let part = slot.route((&chunk, sent), self.device, self.work);
+        let part = part.map_err(|error| self.meter.with_chunk(&chunk, error))?;
         let columns = &self.work.operator.kernel().columns;
         let mut staged = 0;
         for (k, input) in self.work.inputs.iter().enumerate() {
             let Some(rows) = slot.input_mut(k) else { continue };
-            let first = columns.window(k, &chunk.rows()).start;
-            input.read(first, rows).map_err(|error| self.meter.with_chunk(chunk, error))?;
+            let first = columns.window(k, &part.rows()).start;
+            input.read(first, rows).map_err(|error| self.meter.with_chunk(&part, error))?;
             staged += rows.len();
         }
         self.host.worked(HostWork::Fill, staged);
         self.meter.outcome.staged_in += staged as u64;
         self.meter.outcome.bytes_in += slot.upload_bytes();
         let filled = self.host.now();
-        self.meter.ran(HostStage::Fill, chunk, begin, filled);
-        self.permit.filled(chunk.len(), filled - begin, filled);
+        self.meter.ran(HostStage::Fill, &part, begin, filled);
+        self.permit.filled(part.len(), filled - begin, filled);
         self.submitter.send(slot.filled(self.meter.worker(), filled))?;
         self.in_flight += 1;
+        let sent = sent + part.len();
+        self.rest = (sent < chunk.len()).then_some((chunk, sent));
         Ok(())
     }
 
     /// Takes the oldest chunk if it is back, and drains it. With compaction, counts its rows and holds it, because its
-    /// place may not be known yet.
+    /// place may not be known yet. If it is only some rows of a chunk, frees their slot.
     fn receive(&mut self) -> Result<()> {
         let begin = *self.waits.get_or_insert(self.host.now());
-        let Some(done) = self.submitter.receive()? else {
+        let Some(back) = self.submitter.receive()? else {
             self.backoff.pause();
             return Ok(());
         };
         self.in_flight -= 1;
-        self.host.reach(done.back_at);
+        self.host.reach(match &back {
+            Back::Chunk(done) => done.back_at,
+            Back::Fill(copied) => copied.back_at,
+        });
         self.waited(begin);
+        let done = match back {
+            Back::Chunk(done) => done,
+            Back::Fill(copied) => {
+                if let Some(taken) = copied.taken {
+                    self.meter.copied_in(&copied.part(), copied.filled_at, taken);
+                }
+                self.idle.push(copied.recycle());
+                return Ok(());
+            }
+        };
         let Some(compaction) = &self.work.compaction else { return self.drain(done, None) };
         let counted = compaction.count(done.chunk(), done.partials());
         counted.map_err(|error| self.meter.with_chunk(done.chunk(), error))?;
@@ -309,7 +333,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         self.meter.ran(HostStage::Drain, chunk, begin, drained);
         self.permit.drained(chunk.len(), self.meter.staging_time(), drained);
         if let Some(stages) = &done.taken {
-            self.meter.ran_on_device(chunk, done.filled_at, stages);
+            self.meter.ran_on_device((chunk, &done.part()), done.filled_at, stages);
         }
         self.idle.push(done.recycle());
         Ok(())

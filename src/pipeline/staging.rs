@@ -126,7 +126,7 @@ impl<D: Device> DeviceRun for Staging<D> {
             }
             None => (None, vec![]),
         };
-        // Those of chunks that were copied ahead, if the round before ended early.
+        // Those of chunks that were copied ahead or in part, if the round before ended early.
         pool.reclaim(device)?;
         let loaded = Loaded { kernels, resident, by_matrices, workspace: workspace.as_ref() };
         let streams = Streams::open(device, pool, panels, loaded, slab.bytes(), work)?;

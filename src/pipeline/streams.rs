@@ -8,6 +8,7 @@
 //! The alternative, one stream per worker, would let chunks overtake each other, but the copy engines lose time at
 //! every switch between streams.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Work;
@@ -17,7 +18,7 @@ use crate::data::Chunk;
 use crate::device::kernel::{ColumnByMatrix, Kernel};
 use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
-use crate::memory::DevicePool;
+use crate::memory::{Block, DevicePool};
 use crate::trace::Span;
 use crate::units;
 
@@ -105,6 +106,9 @@ pub(super) struct Streams<'r, D: Device> {
     /// `Some` if the kernel has products over the rows.
     pub(super) panels: Option<Panels<'r, D>>,
     pub(super) pool: &'r mut DevicePool<D>,
+    /// The blocks of chunks of which other fills follow, by worker, and whether the chunk is timed. A worker fills one
+    /// chunk at a time.
+    pub(super) begun: BTreeMap<usize, (Block<D>, bool)>,
     pub(super) loaded: Loaded<'r, D>,
     pub(super) work: &'r Work<'r>,
     pub(super) device: &'r D,
@@ -134,6 +138,7 @@ impl<'r, D: Device> Streams<'r, D> {
             copy_out: device.open_stream()?,
             panels,
             pool,
+            begun: BTreeMap::new(),
             loaded,
             work,
             device,
@@ -252,9 +257,13 @@ impl<'r, D: Device> Streams<'r, D> {
         }
     }
 
-    /// Begins a chunk at this host time. Returns whether it is timed.
-    pub(super) fn next(&mut self, at: Duration) -> bool {
+    /// Begins to enqueue work of this host time.
+    pub(super) fn at(&mut self, at: Duration) {
         [&mut self.copy_in, &mut self.compute, &mut self.copy_out].into_iter().for_each(|stream| stream.at(at));
+    }
+
+    /// Begins a chunk. Returns whether it is timed.
+    pub(super) fn next(&mut self) -> bool {
         self.chunks += 1;
         (self.chunks - 1).is_multiple_of(self.work.timed_every)
     }

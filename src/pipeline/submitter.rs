@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::handover::{Enqueue, Finished, Step, SubmitterEnd};
 use super::panels::Panels;
-use super::slot::{Done, Filled, InFlight};
+use super::slot::{Back, Filled, InFlight};
 use super::streams::Streams;
 use super::{Worker, WorkerName, WorkerOutcome};
 use crate::data::Chunk;
@@ -132,12 +132,15 @@ pub(super) struct Enqueuer<'r, D: Device> {
 impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
     type Filled = Filled<'r, D>;
     type InFlight = InFlight<'r, D>;
-    type Done = Done<'r, D>;
+    type Done = Back<'r, D>;
 
     fn accepts(&self, filled: &Filled<'r, D>) -> bool {
         // After a failure, the chunks before it may never come. If the run begins anew, none of them is enqueued.
         let has_failed = || self.streams.work.queue.has_failed() && !self.ends();
-        self.streams.panels.as_ref().is_none_or(|panels| panels.accepts(filled.chunk()) || has_failed())
+        let has_panel = || self.streams.panels.as_ref().is_none_or(|panels| panels.accepts(filled.chunk()));
+        // A chunk in several fills holds a block until the last one. What needs another block does not keep that one
+        // waiting.
+        has_panel() && filled.has_block(&self.streams) || has_failed()
     }
 
     fn advance(&mut self, may_look: bool) -> Result<bool> {

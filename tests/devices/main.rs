@@ -15,6 +15,7 @@ mod divided;
 mod each_fault;
 #[path = "../faults/jobs.rs"]
 mod fault_jobs;
+mod fills;
 mod filters;
 #[cfg(all(feature = "arrow", feature = "parquet", feature = "zarr"))]
 mod grains;
@@ -51,6 +52,7 @@ fn main() {
         jobs::MODULE,
         kernels::MODULE,
         bounds::MODULE,
+        fills::MODULE,
         filters::MODULE,
         #[cfg(all(feature = "arrow", feature = "parquet", feature = "zarr"))]
         grains::MODULE,

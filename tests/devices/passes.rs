@@ -370,10 +370,10 @@ fn cancelled(choice: &DeviceChoice) -> Outcome {
 fn tiny_budgets(choice: &DeviceChoice) -> Outcome {
     let x = numbers(50_000, 8);
     let expected = bits(&cpu().run(pass().input("x", &x))?);
-    // Memory for one block, or one slot, of one tile, but not for two.
+    // Memory for one block of one tile, or for one slot of the rows of a page, but not for two.
     let limits = [
         Engine::builder().device(choice.clone()).device_memory(60_000),
-        Engine::builder().device(choice.clone()).pinned_memory(60_000),
+        Engine::builder().device(choice.clone()).pinned_memory(6000),
     ];
     for builder in limits {
         let engine = builder.build()?;

@@ -124,6 +124,16 @@ fn counts(engine: &Engine) -> Result<bool> {
     Ok(array.is_some_and(|found| found == bins))
 }
 
+/// Chunks that are larger than a slot: a tile of 16 rows has 512 KB.
+fn fills(engine: &Engine) -> Result<bool> {
+    let x = Array2::from_shape_vec((15, 4000), numbers().iter().map(|x| x.round()).collect()).unwrap();
+    let wide = ndarray::concatenate(Axis(0), &[x.view(), x.view(), x.view()]).unwrap();
+    let job = Job::eval("s = sum(x, axis=0)")?.verify(fraction()).input("x", Input::from(wide.view()));
+    let report = engine.run(job)?;
+    let sums = report.array("s")?.and_then(|array| array.to_vec::<f64>());
+    Ok(sums == Some(wide.sum_axis(Axis(0)).to_vec()))
+}
+
 /// Products over the rows, and sums of rows by their keys: of whole numbers, so that they are exact. Those of `f32` are
 /// small.
 fn products(engine: &Engine) -> Result<bool> {
@@ -168,7 +178,7 @@ pub enum Survives {
     Never,
 }
 
-pub const JOBS: [FaultyJob; 10] = [
+pub const JOBS: [FaultyJob; 11] = [
     FaultyJob { name: "staged", run: staged, survives: Survives::Always },
     FaultyJob { name: "files", run: files, survives: Survives::Always },
     FaultyJob { name: "pinned", run: pinned, survives: Survives::InPipeline },
@@ -177,6 +187,7 @@ pub const JOBS: [FaultyJob; 10] = [
     FaultyJob { name: "passes", run: passes, survives: Survives::Never },
     FaultyJob { name: "kernels", run: kernels, survives: Survives::Always },
     FaultyJob { name: "counts", run: counts, survives: Survives::Always },
+    FaultyJob { name: "fills", run: fills, survives: Survives::Always },
     FaultyJob { name: "products", run: products, survives: Survives::Never },
     FaultyJob { name: "described", run: described, survives: Survives::Always },
 ];

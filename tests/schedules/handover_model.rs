@@ -18,6 +18,9 @@ struct Slot {
     worker: usize,
     number: u64,
     chunk: u64,
+    /// Which of the fills of the chunk it has, and how many there are.
+    fill: u64,
+    fills: u64,
     /// Whether its copies in were enqueued ahead, so that it holds a block.
     has_block: bool,
 }
@@ -40,6 +43,8 @@ struct FakeDevice {
     panel: u64,
     /// The chunks that were submitted of each panel.
     submitted: Vec<u64>,
+    /// Whether a worker has a block for a chunk of which other fills follow.
+    has_begun: Vec<bool>,
     run: Arc<Run>,
 }
 
@@ -61,14 +66,19 @@ impl Enqueue for FakeDevice {
 
     fn accepts(&self, filled: &Slot) -> bool {
         let oldest = self.submitted.iter().position(|chunks| *chunks < self.panel).unwrap_or(self.submitted.len());
+        let has_panel = self.panel == 0 || filled.chunk / self.panel <= oldest as u64 + 1;
+        let has_block = match filled.fill {
+            0 => filled.has_block || self.free_blocks > 0,
+            _ => self.has_begun[filled.worker],
+        };
         // After a failure, the chunks before it may never come.
-        self.panel == 0 || filled.chunk / self.panel <= oldest as u64 + 1 || self.run.stopped.load(Ordering::SeqCst)
+        has_panel && has_block || self.run.stopped.load(Ordering::SeqCst)
     }
 
     fn copy_ahead(&mut self, filled: &mut Slot, in_flight: &VecDeque<Slot>) -> Result<()> {
         assert!(in_flight.is_empty(), "a chunk was launched before the values were known");
         self.call()?;
-        filled.has_block = self.free_blocks > 0;
+        filled.has_block = self.free_blocks > 0 && filled.fills == 1;
         self.free_blocks -= usize::from(filled.has_block);
         self.ahead.push_back(filled.chunk);
         Ok(())
@@ -82,6 +92,9 @@ impl Enqueue for FakeDevice {
             }
             self.submitted.resize(self.submitted.len().max(panel as usize + 1), 0);
             self.submitted[panel as usize] += 1;
+        }
+        if self.panel > 0 || self.run.fills > 1 {
+            // They may overtake each other.
             self.ahead.clear();
         }
         assert!(self.values.known().is_ok(), "a launch without values");
@@ -91,9 +104,15 @@ impl Enqueue for FakeDevice {
             assert_eq!(ahead, filled.chunk, "a chunk overtakes");
         }
         self.call()?;
-        // The block is free for the next chunk as soon as the work is enqueued.
-        assert!(filled.has_block || self.free_blocks > 0, "chunks ahead hold all blocks");
-        self.free_blocks += usize::from(filled.has_block);
+        let has_block = filled.has_block || filled.fill > 0 && self.has_begun[filled.worker];
+        if !has_block && self.run.stopped.load(Ordering::SeqCst) && (filled.fill > 0 || self.free_blocks == 0) {
+            return Err(Error::abandoned());
+        }
+        assert!(has_block || filled.fill == 0 && self.free_blocks > 0, "chunks that wait hold all blocks");
+        // The block is free for the next chunk as soon as the work is enqueued, behind the last fill.
+        let is_last = filled.fill + 1 == filled.fills;
+        self.free_blocks = self.free_blocks + usize::from(has_block) + usize::from(is_last) - 1;
+        self.has_begun[filled.worker] = !is_last;
         self.launched.push_back(filled.chunk);
         Ok(filled)
     }
@@ -118,6 +137,8 @@ struct Run {
     next: AtomicU64,
     chunks: u64,
     slots: usize,
+    /// The most fills of a chunk.
+    fills: u64,
     stopped: AtomicBool,
     drained: Mutex<Vec<u64>>,
     /// The worker that claims this chunk fails.
@@ -143,6 +164,8 @@ struct ModelWorker {
     end: WorkerEnd<'static, FakeDevice>,
     run: Arc<Run>,
     idle: usize,
+    /// The chunk of which fills are left, and the next one.
+    rest: Option<(u64, u64)>,
     sent: u64,
     received: u64,
     waits: bool,
@@ -154,14 +177,19 @@ impl ModelWorker {
         if self.idle == 0 || self.waits {
             let Some(done) = self.end.receive()? else { return Ok(Some(false)) };
             assert_eq!((done.worker, done.number), (self.worker, self.received), "order of the chunks received");
-            self.run.drained.lock().unwrap().push(done.chunk);
+            if done.fill + 1 == done.fills {
+                self.run.drained.lock().unwrap().push(done.chunk);
+            }
             (self.received, self.idle, self.waits) = (self.received + 1, self.idle + 1, false);
-        } else if let Some(chunk) = self.run.claim() {
-            if chunk == self.run.fails_at {
+        } else if let Some((chunk, fill)) = self.rest.take().or_else(|| Some((self.run.claim()?, 0))) {
+            let fills = chunk % self.run.fills + 1;
+            // In the middle of a chunk, if it has several fills.
+            if chunk == self.run.fails_at && fill == fills / 2 {
                 return Err(failure());
             }
-            self.end.send(Slot { worker: self.worker, number: self.sent, chunk, has_block: false })?;
+            self.end.send(Slot { worker: self.worker, number: self.sent, chunk, fill, fills, has_block: false })?;
             (self.sent, self.idle) = (self.sent + 1, self.idle - 1);
+            self.rest = (fill + 1 < fills).then_some((chunk, fill + 1));
         } else if self.received < self.sent {
             self.waits = true;
         } else {
@@ -193,13 +221,22 @@ const NEVER: Failing = Failing { at_chunk: u64::MAX, after_calls: u64::MAX };
 /// Workers, slots of each, blocks of the device, and chunks.
 type Size = (usize, usize, usize, u64);
 
+/// The most fills of a chunk: chunks have one, two, three, one and so on.
+const FILLS: u64 = 3;
+
 /// How the sides wait on threads.
 const WAITING: [Waiting; 2] = [Waiting::Polls, Waiting::Sleeps];
 
 const SIZES: [Size; 4] = [(1, 2, 1, 5), (2, 1, 2, 6), (2, 2, 2, 9), (3, 2, 1, 2)];
 
 impl Model {
-    fn new(
+    fn new(size: Size, values: Arc<ScalarArgs>, failing: Failing, waiting: Waiting) -> Self {
+        Model::with_fills(1, size, values, failing, waiting)
+    }
+
+    /// Chunks have up to so many fills.
+    fn with_fills(
+        fills: u64,
         (workers, slots, blocks, chunks): Size,
         values: Arc<ScalarArgs>,
         failing: Failing,
@@ -212,6 +249,7 @@ impl Model {
             next: AtomicU64::new(0),
             chunks,
             slots,
+            fills,
             stopped: AtomicBool::new(false),
             drained: Mutex::new(Vec::new()),
             fails_at: failing.at_chunk,
@@ -222,6 +260,7 @@ impl Model {
             end,
             run: run.clone(),
             idle: slots,
+            rest: None,
             sent: 0,
             received: 0,
             waits: false,
@@ -237,6 +276,7 @@ impl Model {
             is_cooperative: waiting == Waiting::TakesTurns,
             panel: 0,
             submitted: vec![],
+            has_begun: vec![false; workers.len()],
             run: run.clone(),
         };
         Model { run, workers, submitter, device }
@@ -320,6 +360,40 @@ pub fn known_values() {
             let (outcomes, drained) = Model::new(size, ScalarArgs::new(vec![1]), NEVER, waiting).run_on_threads();
             assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
             assert_complete(drained, size.3);
+        });
+    }
+}
+
+/// Workers hold blocks between the fills of a chunk. There are fewer blocks than workers, or one slot for all fills.
+pub fn fills() {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
+        check(move || {
+            let model = Model::with_fills(FILLS, size, ScalarArgs::new(vec![1]), NEVER, waiting);
+            let (outcomes, drained) = model.run_on_threads();
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+            assert_complete(drained, size.3);
+        });
+        check(move || {
+            let values = ScalarArgs::late();
+            let model = Model::with_fills(FILLS, size, values.clone(), NEVER, waiting);
+            set_later(&values);
+            let (outcomes, drained) = model.run_on_threads();
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+            assert_complete(drained, size.3);
+        });
+        check(move || {
+            let values = ScalarArgs::late();
+            let model = Model::with_fills(FILLS, size, values.clone(), NEVER, Waiting::TakesTurns);
+            set_later(&values);
+            assert_complete(model.run_on_one_thread(), size.3);
+        });
+        // A worker fails in the middle of a chunk, and keeps its block.
+        check(move || {
+            let failing = Failing { at_chunk: 1, ..NEVER };
+            let model = Model::with_fills(FILLS, size, ScalarArgs::new(vec![1]), failing, waiting);
+            let (outcomes, _) = model.run_on_threads();
+            let failures = outcomes.iter().filter(|ended| matches!(ended, Err(Error::Internal(_)))).count();
+            assert_eq!(failures, 1, "{outcomes:?}");
         });
     }
 }

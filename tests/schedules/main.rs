@@ -105,6 +105,7 @@ fn main() {
         trial("late values keep the order of chunks", handover_model::late_values),
         trial("chunks wait for those of earlier panels", handover_model::panels),
         trial("a worker fails that others wait for", handover_model::failing_panels),
+        trial("chunks have several fills", handover_model::fills),
         trial("abandoned values end the hand-over", handover_model::abandoned_values),
         trial("a worker fails during the hand-over", handover_model::failing_worker),
         trial("a submitter fails during the hand-over", handover_model::failing_submitter),
