@@ -16,7 +16,7 @@ fn wrong_bits_on_the_standin() {
     drop(engine().unwrap());
     let (mut wrong, mut found, mut noticed, mut planted) = (0, 0, 0, 0);
     // Products of matrices cannot be verified.
-    let is_left_out = |name: &str| name == "sharded" || name == "products" && fraction() > 0.0;
+    let is_left_out = |name: &str| name == "sharded" || ["products", "multiplied"].contains(&name) && fraction() > 0.0;
     for FaultyJob { name, run: job, .. } in JOBS.iter().filter(|job| !is_left_out(job.name)) {
         disarm();
         engine().and_then(|engine| job(&engine)).unwrap();

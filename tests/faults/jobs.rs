@@ -153,6 +153,18 @@ fn products(engine: &Engine) -> Result<bool> {
         && of_signs == Some(signs.t().dot(&signs).into_iter().collect()))
 }
 
+/// Rows times a matrix: a kernel before, and one behind. All numbers are whole, so that products are exact.
+fn multiplied(engine: &Engine) -> Result<bool> {
+    let x = Array2::from_shape_vec((ROWS / 6, 6), numbers().iter().map(|x| x.round()).collect()).unwrap();
+    let w = Array2::from_shape_fn((6, 3), |(row, column)| (row * 3 + column) as f64 - 8.0);
+    let mut y = vec![0.0; ROWS / 6 * 3];
+    let job = Job::eval("y = (x + 1) @ w - 5; s = sum((x + 1) @ w)")?.input("x", Input::from(x.view()));
+    let report = engine.run(job.input("w", Input::from(w.view())).output("y", &mut y))?;
+    let right = x.map(|x| x + 1.0).dot(&w);
+    let sum = report.value("s")?.map(|sum| sum.as_f64());
+    Ok(sum == Some(right.sum()) && right.iter().zip(&y).all(|(right, y)| right - 5.0 == *y))
+}
+
 /// The free memory and the load of the GPUs are unknown if the management library fails.
 fn described(engine: &Engine) -> Result<bool> {
     let (devices, notes) = overshot::device::devices();
@@ -178,7 +190,7 @@ pub enum Survives {
     Never,
 }
 
-pub const JOBS: [FaultyJob; 11] = [
+pub const JOBS: [FaultyJob; 12] = [
     FaultyJob { name: "staged", run: staged, survives: Survives::Always },
     FaultyJob { name: "files", run: files, survives: Survives::Always },
     FaultyJob { name: "pinned", run: pinned, survives: Survives::InPipeline },
@@ -189,5 +201,6 @@ pub const JOBS: [FaultyJob; 11] = [
     FaultyJob { name: "counts", run: counts, survives: Survives::Always },
     FaultyJob { name: "fills", run: fills, survives: Survives::Always },
     FaultyJob { name: "products", run: products, survives: Survives::Never },
+    FaultyJob { name: "multiplied", run: multiplied, survives: Survives::Never },
     FaultyJob { name: "described", run: described, survives: Survives::Always },
 ];
