@@ -158,7 +158,7 @@ impl<'r, D: Device> Idle<'r, D> {
         let Slot { route, layout, fill, .. } = &mut self.0;
         route.set(chunk, device, layout, work)?;
         let is_staged = route.inputs.iter().any(|input| matches!(input, In::Upload { from: From::Staged, .. }));
-        let fills = if is_staged { chunk.len().div_ceil(layout.fill_rows) } else { 1 };
+        let fills = if is_staged { chunk.len().div_ceil(layout.fill_rows).max(1) } else { 1 };
         *fill = first..chunk.len().min(first + chunk.len().div_ceil(fills));
         Ok(self.0.part())
     }
