@@ -233,10 +233,11 @@ impl Case<'_> {
         if WORK.contains(&self.call) && matches!(self.mode, Mode::Once | Mode::Always) && !text.contains(stage) {
             return Err(format!("names another stage: {text}"));
         }
-        // Arrays that stay on devices, and the tables of kernels, are copied without chunks. The other GPU of a lost
+        // Arrays that stay on devices, tables of kernels and matrices are copied without chunks. The other GPU of a lost
         // process fails in any call, such as one before its first chunk.
         let is_of_other = self.mode == Mode::Process && !text.contains(self.call.trim_end_matches("_v2"));
-        let has_chunks = WORK.contains(&self.call) && !["kernels", "sharded"].contains(&self.job.name) && !is_of_other;
+        let is_without = ["kernels", "sharded", "multiplied"].contains(&self.job.name);
+        let has_chunks = WORK.contains(&self.call) && !is_without && !is_of_other;
         if has_chunks && !(text.contains(", chunk ") && text.contains("(rows ")) {
             return Err(format!("names no chunk: {text}"));
         }
