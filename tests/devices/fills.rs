@@ -195,7 +195,7 @@ fn passes(choice: &DeviceChoice) -> Outcome {
     let mut found = vec![];
     each_pass(&engine, Job::eval(text)?.input("x", &table).scalar("c", 1.0), |report| {
         found.push(bits(report));
-        (found.len() < 3).then(|| [("c", found.len() as f64 + 1.0)])
+        (found.len() < 3).then_some([("c", found.len() as f64 + 1.0)])
     })?;
     for (pass, found) in found.iter().enumerate() {
         let alone = cpu().run(Job::eval(text)?.input("x", &table).scalar("c", pass as f64 + 1.0))?;
