@@ -233,8 +233,8 @@ impl Case<'_> {
         if WORK.contains(&self.call) && matches!(self.mode, Mode::Once | Mode::Always) && !text.contains(stage) {
             return Err(format!("names another stage: {text}"));
         }
-        // Arrays that stay on devices, tables of kernels and matrices are copied without chunks. The other GPU of a lost
-        // process fails in any call, such as one before its first chunk.
+        // Arrays that stay on devices, tables of kernels and matrices are copied without chunks. The other GPU of a
+        // lost process fails in any call, such as one before its first chunk.
         let is_of_other = self.mode == Mode::Process && !text.contains(self.call.trim_end_matches("_v2"));
         let is_without = ["kernels", "sharded", "multiplied"].contains(&self.job.name);
         let has_chunks = WORK.contains(&self.call) && !is_without && !is_of_other;
