@@ -89,6 +89,11 @@ fn has_fills(engine: &Engine, job: &Job<'_>) -> Outcome<bool> {
     Ok(devices.all(|device| device.fill_rows < device.max_chunk_rows))
 }
 
+/// Whether devices have so little memory that plans differ from those of others.
+fn is_limited() -> bool {
+    std::env::var("OVERSHOT_STANDIN_MEMORY").is_ok()
+}
+
 /// Runs a job, and compares its results and what it moved with what is expected.
 fn same(engine: &Engine, table: &Table, expected: &[u64], what: &str) -> Outcome<Report> {
     let report = engine.run(job(table)?)?;
@@ -108,13 +113,14 @@ fn schedules(choice: &DeviceChoice) -> Outcome {
         [(1, 1, true), (1, 3, true), (WIDTH * 8 * 5, 2, true), (TILE - 8, 3, true), (TILE, 2, false)]
     {
         let engine = builder(choice).chunk(chunk).workers(workers).build()?;
-        check(has_fills(&engine, &job(&table)?)? == fills || !has_memory(&engine), format!("fills for {chunk}"))?;
+        let is_right = has_fills(&engine, &job(&table)?)? == fills || !has_memory(&engine);
+        check(is_right || is_limited(), format!("fills for {chunk}"))?;
         same(&engine, &table, &expected, &format!("chunks of {chunk}, {workers} workers"))?;
     }
     // One slot a worker, which comes back between two fills.
     let engine = builder(choice).chunk(WIDTH * 8 * 5).workers(3).pinned_memory(4 * TILE / 3).build()?;
     let plan = engine.plan(&job(&table)?)?;
-    check(plan.devices.iter().all(|device| device.slots < 2), format!("several slots: {plan}"))?;
+    check(plan.devices.iter().all(|device| device.slots < 2) || is_limited(), format!("several slots: {plan}"))?;
     same(&engine, &table, &expected, "one slot")?;
     same(&engine, &table, &expected, "one slot, again").map(drop)
 }
@@ -211,7 +217,7 @@ fn verified(choice: &DeviceChoice) -> Outcome {
     check(bits(&report) == on_cpu(&table)?, "other results")?;
     let rows: u64 = report.verification.iter().flat_map(|all| &all.devices).map(|device| device.rows).sum();
     check(rows == ROWS, format!("{rows} rows were verified"))?;
-    if !without_cpu(&engine) || !has_memory(&engine) {
+    if !without_cpu(&engine) || !has_memory(&engine) || is_limited() {
         return Ok(());
     }
     // Every chunk is timed: its tiles have 16 rows, of which 5 are copied at a time.
@@ -248,6 +254,10 @@ fn failing(choice: &DeviceChoice) -> Outcome {
 
 /// A slot for one row: less than a tile needs.
 fn row_by_row(choice: &DeviceChoice) -> Outcome {
+    if is_limited() {
+        // A tile does not fit each of the devices.
+        return Ok(());
+    }
     let table = Table::new(20, 1 << 16);
     let expected = on_cpu(&table)?;
     let row = 8 << 16;
