@@ -44,6 +44,10 @@ impl ArrayValue {
         Some(ArrayValue { dtype, shape, len, words })
     }
 
+    /// The same of values in a slice.
+    ///
+    /// # Panics
+    /// If they are not as many as the shape says.
     #[cfg(test)]
     pub(crate) fn new(dtype: Dtype, shape: Vec<u64>, values: &[Scalar]) -> ArrayValue {
         assert!(shape.iter().product::<u64>() == values.len() as u64);
