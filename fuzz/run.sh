@@ -4,16 +4,19 @@
 # and .ci/run runs the tests with it.
 #   fuzz/run.sh check                                fixed runs of all targets from the seeds: what .ci/run does
 #   fuzz/run.sh TARGET [OPTION OR FILE…]             e.g. fuzz/run.sh expression -max_total_time=3600
-# TARGET is npy_header, expression, signature, job or file; options are those of libFuzzer. With a file (a path from the
+# TARGET is a file of fuzz/fuzz_targets without its ending; options are those of libFuzzer. With a file (a path from the
 # root of the project) the target runs once, on that input. Without one its corpus grows in fuzz/corpus, and inputs that
 # fail are written to fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The runs that `check` makes of each target.
+declare -A runs=([npy_header]=200000 [expression]=7000 [signature]=20000 [job]=5000 [file]=4000)
+
 # With an example of the library, so that dependencies have the features that tests need, and `cargo test` has built
 # them already.
-targets=(npy_header expression signature job file)
 build() {
+    local targets=("${!runs[@]}")
     RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrument \
         cargo build --locked -p overshot -p overshot-fuzz --example random "${targets[@]/#/--bin=}"
 }
@@ -44,26 +47,18 @@ check() {
     echo "$target: $2 runs, $(sed -n 's/.*DONE *\(cov: [0-9]*\).*/\1/p' "$log")"
 }
 
-case ${1:-} in
-check)
+target=${1:-}
+if [ "$target" = check ]; then
     build
-    check npy_header 200000
-    check expression 7000
-    check signature 20000
-    check job 5000
-    check file 4000
-    ;;
-npy_header | expression | signature | job | file)
-    target=$1
+    for target in "${!runs[@]}"; do check "$target" "${runs[$target]}"; done
+elif [ -n "$target" ] && [ -n "${runs[$target]:-}" ]; then
     shift
     build
     for argument; do
         if [ -f "$argument" ]; then exec "target/debug/$target" "$@"; fi
     done
     fuzz "$target" "fuzz/corpus/$target" "$@"
-    ;;
-*)
+else
     sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' fuzz/run.sh >&2
     exit 2
-    ;;
-esac
+fi

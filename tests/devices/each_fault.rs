@@ -112,8 +112,8 @@ fn check_error(job: &FaultyJob, (at, mode): (FaultAt, Mode), error: &Error) -> R
     if (WORK.contains(&at) || text.contains("(on demand)")) && mode != Mode::Hangs && !text.contains(stage(at)) {
         return Err(format!("names another stage than '{}': {text}", stage(at)));
     }
-    // Arrays that stay on devices, and the tables of kernels, are copied without chunks.
-    let has_chunks = WORK.contains(&at) && !["kernels", "sharded"].contains(&job.name);
+    // Arrays that stay on devices, tables of kernels and matrices are copied without chunks.
+    let has_chunks = WORK.contains(&at) && !["kernels", "sharded", "multiplied"].contains(&job.name);
     if has_chunks && !(text.contains(", chunk ") && text.contains("(rows ")) {
         return Err(format!("names no chunk: {text}"));
     }
