@@ -14,7 +14,7 @@ use crate::data::{Input, Output};
 use crate::device::kernel::Code;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result};
-use crate::memory::{Admission, Admitted, Need};
+use crate::memory::{Admission, Admitted, Need, keep_freed_blocks};
 use crate::pipeline::{DeviceRun, Segment, Sharded, segments};
 use crate::plan::{Machine, Plan, RunLimits, Shape};
 use crate::progress::CancelToken;
@@ -276,6 +276,9 @@ impl Engine {
         let mut others_have_freed = false;
         loop {
             let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
+            if plan.decode_bytes > 0 || plan.encode_bytes > 0 {
+                keep_freed_blocks();
+            }
             let needs = needs(request.found, &plan);
             match &mut reserved {
                 Some(reserved) => reserved.change(needs),

@@ -116,16 +116,26 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
     // Last those of one dimension, and of these the ones that may have a value for each row: others decide about that.
     let mut in_order: Vec<_> = shapes().collect();
     in_order.sort_by_key(|(_, shape)| (shape.len() == 1, shape.first() == longest.first()));
-    for (input, shape) in in_order {
+    for (place, (input, shape)) in in_order.iter().enumerate() {
         if input.has_value_of_each_row(&whole) {
             continue;
         }
-        for (dim, other) in whole.iter_mut().rev().zip(shape.iter().rev()) {
-            match (*dim, *other) {
-                (1, other) => *dim = other,
-                (dim, other) if dim == other || other == 1 => {}
-                _ => return Err(differ(input.name, shape).into()),
+        if !are_broadcast(&whole, shape) {
+            // The one that has these lengths.
+            let other = in_order[..place].iter().find(|(_, other)| !are_broadcast(other, shape));
+            return Err(match other {
+                Some((other, own)) => JobError::ShapesDiffer {
+                    first: other.name.into(),
+                    shape: numpy_shape(own),
+                    other: input.name.into(),
+                    other_shape: numpy_shape(shape),
+                },
+                None => differ(input.name, shape),
             }
+            .into());
+        }
+        for (dim, other) in whole.iter_mut().rev().zip(shape.iter().rev()).filter(|(dim, _)| **dim == 1) {
+            *dim = *other;
         }
     }
     let elements = whole.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
@@ -190,6 +200,11 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         outer: whole[..outer].to_vec(),
         row: RowShape { dims, outer: outer - 1, extents, reduced, lacks },
     }))
+}
+
+/// Returns whether NumPy's rules broadcast arrays of these shapes to one shape.
+fn are_broadcast(one: &[u64], other: &[u64]) -> bool {
+    one.iter().rev().zip(other.iter().rev()).all(|(one, other)| one == other || *one == 1 || *other == 1)
 }
 
 /// Whether an array has these dimensions, or one more of one element in front.
@@ -273,6 +288,18 @@ mod tests {
         }
         for shapes in [&[&[5, 3][..], &[4]][..], &[&[5, 3], &[2]], &[&[5, 2, 3], &[5, 2, 1]], &[&[5, 2, 3], &[2]]] {
             assert!(of(shapes, false).is_err(), "{shapes:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_two_shapes_that_differ() {
+        for (shapes, names) in [
+            (&[&[5, 3][..], &[5, 2], &[5, 1]], ["x0", "x1"]),
+            (&[&[5, 1], &[5, 3], &[5, 2]], ["x1", "x2"]),
+            (&[&[5, 1], &[3], &[2]], ["x1", "x2"]),
+        ] {
+            let error = of(shapes, true).unwrap_err().to_string();
+            assert!(names.iter().all(|name| error.contains(&format!("'{name}'"))), "{shapes:?}: {error}");
         }
     }
 

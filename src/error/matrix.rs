@@ -38,8 +38,8 @@ pub enum MatrixError {
         ddof: u64,
     },
 
-    /// A penalty or a tolerance is negative or NaN.
-    #[error("{name} is {value}; give a number that is not negative")]
+    /// A penalty or a tolerance is negative or NaN, or a penalty is infinite.
+    #[error("{name} is {value}; give a number that is finite and not negative")]
     #[non_exhaustive]
     Negative {
         /// The name of the number.
@@ -48,16 +48,21 @@ pub enum MatrixError {
         value: f64,
     },
 
-    /// A table has infinities or NaN.
-    #[error("{name} has values that are infinite or NaN; fill them, or leave their rows out")]
+    /// A table has infinities or NaN, or values so large that squares of them are infinite.
+    #[error(
+        "{name} has values that are infinite or NaN, or whose squares are infinite; fill or scale them, or leave their \
+         rows out"
+    )]
     #[non_exhaustive]
     NotFinite {
         /// The name of the argument.
         name: &'static str,
     },
 
-    /// There are many solutions, because some columns follow from others.
-    #[error("the columns depend on each other, so that many weights are as good; leave some out, or give a penalty")]
+    /// There are many solutions, because a column is constant or follows from others.
+    #[error(
+        "a column is constant or follows from others, so that many weights are as good; leave it out, or give a penalty"
+    )]
     Singular,
 
     /// The classes of a logistic regression are not two.

@@ -9,7 +9,7 @@ use super::axes::Axes;
 use super::bind;
 use super::layers::{self, Crossed, Multiplied};
 use super::number::Number;
-use super::parse::{self, Parsed, Statement, TermId, Tree};
+use super::parse::{self, Parsed, Tree};
 use super::program::{LayerOf, Program};
 use super::rank::Ranking;
 use super::reduce::Reduction;
@@ -238,7 +238,6 @@ impl Expression {
     }
 
     /// The result of parsing.
-    #[cfg(test)]
     pub(super) fn parsed(&self) -> &Parsed {
         &self.0.parsed
     }
@@ -296,49 +295,6 @@ impl Expression {
             _ => false,
         };
         self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
-    }
-
-    /// Returns whether the text tells that an array with this name and of one dimension has a value for each row: the
-    /// condition of a filter or a key reads it, at once or through assigned names, or it is filtered itself or an
-    /// operand of a product over the rows.
-    pub(crate) fn has_value_of_each_row(&self, name: &str) -> bool {
-        let Parsed { terms, statements, .. } = &self.0.parsed;
-        let value_of = |own: &str| {
-            statements.iter().find_map(|statement| match statement {
-                Statement::Assign { name, value, .. } if name == own => Some(*value),
-                _ => None,
-            })
-        };
-        // An array that is an operand of a product over the rows.
-        let own_name = |side: TermId| {
-            let side = if let Tree::Transposed(of) = terms[side].tree { of } else { side };
-            matches!(terms[side].tree, Tree::Name(_)).then_some(side)
-        };
-        let mut waiting: Vec<TermId> = terms
-            .iter()
-            .flat_map(|term| match term.tree {
-                Tree::Filter(of, condition) if matches!(terms[of].tree, Tree::Name(_)) => [Some(of), Some(condition)],
-                Tree::Filter(_, condition) => [None, Some(condition)],
-                Tree::OneHot(key, _) => [Some(key), None],
-                Tree::Factors(left, right) => [left, right].map(own_name),
-                _ => [None; 2],
-            })
-            .flatten()
-            .collect();
-        // The value of an assigned name that is filtered may have other shapes among its operands.
-        let is_filtered = |id: TermId| terms.iter().any(|term| matches!(term.tree, Tree::Filter(of, _) if of == id));
-        let mut seen = vec![false; terms.len()];
-        while let Some(id) = waiting.pop() {
-            if std::mem::replace(&mut seen[id], true) {
-                continue;
-            }
-            match &terms[id].tree {
-                Tree::Name(own) if own == name => return true,
-                Tree::Name(own) => waiting.extend(value_of(own).filter(|_| !is_filtered(id))),
-                tree => waiting.extend(tree.operands()),
-            }
-        }
-        false
     }
 
     /// Returns the axes of the reductions within rows.

@@ -53,6 +53,7 @@ mod names;
 mod needs;
 mod neighbours;
 mod number;
+mod of_rows;
 mod parse;
 mod passes;
 mod product;

@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip};
 
 use super::table::Table;
-use super::{Matrices, array, matrix, not_negative, number, possible, shape_error, small, small_row, start};
+use super::{Matrices, array, matrix, not_negative, number, possible, scale, shape_error, small, small_row, start};
 use crate::data::{Input, Output};
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -90,13 +90,14 @@ pub struct Clusters {
 /// is left out.
 fn nearest(is_f32: bool, name: &str) -> String {
     let cast = if is_f32 { "f32" } else { "f64" };
-    format!("u = {cast}(x) - m; e = h - 2 * (u @ c.T); {name} = argmin(e, axis=1)")
+    format!("u = ({cast}(x) - m) * z; e = h - 2 * (u @ c.T); {name} = argmin(e, axis=1)")
 }
 
-/// Centers as inputs of a job, counted from the point `shift`, from which rows are counted, too. Differences of large
-/// squares lose digits.
+/// Centers as inputs of a job, counted from the point `shift` and multiplied by `scale`, as rows are, too. Differences
+/// of large squares lose digits.
 struct Near {
     shift: Array1<f64>,
+    scale: f64,
     centers: Array2<f64>,
     norms: Array1<f64>,
     is_f32: bool,
@@ -104,14 +105,20 @@ struct Near {
 
 impl Near {
     fn new(centers: &Array2<f64>, shift: Array1<f64>, is_f32: bool) -> Near {
-        let near = centers - &shift;
+        let mut near = centers - &shift;
+        let mut scale = scale(&near);
+        if is_f32 {
+            scale = scale.clamp(2.0_f64.powi(-100), 2.0_f64.powi(100));
+        }
+        near *= scale;
         let norms = near.map_axis(Axis(1), |center| center.dot(&center));
-        Near { shift, centers: near, norms, is_f32 }
+        Near { shift, scale, centers: near, norms, is_f32 }
     }
 
     fn inputs<'a>(&self, text: &str, table: &'a Table<'_>) -> Result<Job<'a>> {
         let job = Job::eval(text)?.input("x", table.input()).input("m", small_row(self.shift.view(), self.is_f32));
         let job = job.input("c", small(self.centers.view(), self.is_f32));
+        let job = if self.is_f32 { job.scalar("z", self.scale as f32) } else { job.scalar("z", self.scale) };
         Ok(job.input("h", small_row(self.norms.view(), self.is_f32)))
     }
 }
@@ -131,9 +138,9 @@ fn middle(centers: &Array2<f64>, is_f32: bool) -> Array1<f64> {
 /// What a pass finds.
 struct Sums {
     counts: Array1<u64>,
-    /// The sums of the rows of each center, counted from the shift.
+    /// The sums of the rows of each center, counted from the shift and scaled.
     sums: Array2<f64>,
-    /// The sum of the squares of all rows, counted from the shift; NaN if it was not asked for.
+    /// The sum of the squares of all rows, counted from the shift and scaled; NaN if it was not asked for.
     squares: f64,
 }
 
@@ -143,23 +150,23 @@ impl Sums {
         let mut means = centers.clone();
         Zip::from(means.rows_mut()).and(self.sums.rows()).and(&self.counts).for_each(|mut mean, sum, &count| {
             if count > 0 {
-                mean.assign(&(&sum / count as f64 + &near.shift));
+                mean.assign(&(&sum / count as f64 / near.scale + &near.shift));
             }
         });
         means
     }
 
     /// Returns the mean of the variances of the columns.
-    fn variance(&self) -> f64 {
+    fn variance(&self, near: &Near) -> f64 {
         let rows = self.counts.sum().max(1) as f64;
         let mean = self.sums.sum_axis(Axis(0)) / rows;
-        (self.squares / rows - mean.dot(&mean)) / mean.len() as f64
+        (self.squares / rows - mean.dot(&mean)) / mean.len() as f64 / near.scale / near.scale
     }
 
     /// Returns the sum of the squared distances of the rows from their centers.
     fn inertia(&self, near: &Near) -> f64 {
         let norms: f64 = self.counts.iter().zip(&near.norms).map(|(&count, norm)| count as f64 * norm).sum();
-        (self.squares - 2.0 * (&near.centers * &self.sums).sum() + norms).max(0.0)
+        (self.squares - 2.0 * (&near.centers * &self.sums).sum() + norms).max(0.0) / near.scale / near.scale
     }
 }
 
@@ -172,7 +179,8 @@ impl Matrices<'_> {
     /// centers of `f32` rows on tensor cores.
     ///
     /// # Errors
-    /// As [`gram`](Matrices::gram), and if `x` or the centers are not finite, or there are more centers than rows.
+    /// As [`gram`](Matrices::gram), and if `x` or the centers are not finite, or k-means++ would draw more centers than
+    /// there are rows.
     pub fn kmeans(&self, x: &Input<'_>, how: KMeans<'_>) -> Result<Clusters> {
         let table = Table::new("x", x)?;
         possible("iterations", how.iterations as u64, u64::MAX)?;
@@ -194,7 +202,7 @@ impl Matrices<'_> {
             let near = Near::new(&centers, shift.clone(), table.is_f32());
             let found = self.lloyd(&table, &near, is_first, None)?;
             if is_first {
-                limit = how.tolerance * found.variance();
+                limit = how.tolerance * found.variance(&near);
             }
             let moved = found.means(&near, &centers);
             converged = (&moved - &centers).mapv(|step| step * step).sum() <= limit;
@@ -225,10 +233,10 @@ impl Matrices<'_> {
         // Distances are of `f64`, even of rows that are multiplied as `f32`.
         let squares = if table.is_f32() { "norms - 2 * (f64(u) @ near.T)" } else { "e" };
         let text = format!(
-            "{}; f = {squares}; distances = sqrt(maximum((f64(u) * f64(u)) @ ones + min(f, axis=1), 0))",
+            "{}; f = {squares}; distances = sqrt(maximum((f64(u) * f64(u)) @ ones + min(f, axis=1), 0)) / scale",
             nearest(table.is_f32(), "labels"),
         );
-        let mut job = near.inputs(&text, &table)?.input("ones", vec![1.0; table.width]);
+        let mut job = near.inputs(&text, &table)?.input("ones", vec![1.0; table.width]).scalar("scale", near.scale);
         if table.is_f32() {
             job = job
                 .input("near", small(near.centers.view(), false))

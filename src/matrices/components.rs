@@ -7,7 +7,7 @@ use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, concatenate, s};
 use super::solve::{eigen, orthonormal};
 use super::start::uniform;
 use super::table::Table;
-use super::{Matrices, matrix, numbers, possible, shape_error, small, small_row};
+use super::{Matrices, matrix, not_negative, numbers, possible, shape_error, small, small_row};
 use crate::data::{Input, Output};
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -105,6 +105,7 @@ impl Matrices<'_> {
         let table = Table::new("x", x)?;
         possible("components", how.count as u64, table.width as u64)?;
         possible("iterations", how.iterations as u64, u64::MAX)?;
+        not_negative("tolerance", how.tolerance)?;
         let exact = match how.method {
             Method::Auto => table.width <= NARROW,
             method => method == Method::Exact,

@@ -1,10 +1,12 @@
 //! Logistic regression.
 
+use std::f64::consts::LN_2;
+
 use ndarray::{Array1, Array2, s};
 
 use super::solve::solve;
 use super::table::{Table, per_row};
-use super::{Matrices, matrix, not_negative, number, numbers, possible, small, small_row};
+use super::{Matrices, finite, matrix, not_negative, number, numbers, possible, small, small_row};
 use crate::data::Input;
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -81,15 +83,19 @@ impl Matrices<'_> {
     ///
     /// Newton's method, in `f64`: each iteration is one pass that computes the likelihood, its gradient and its
     /// Hessian, after one pass for the means. A step is halved until the likelihood does not fall. If some plane
-    /// divides the classes, weights without a penalty grow without end, and the model has not converged.
+    /// divides the classes, weights without a penalty would grow without end. Iterations end at such a plane, and the
+    /// model has not converged.
     ///
     /// # Errors
     /// As [`linear`](Matrices::linear), and if `t` has other values than 0 and 1, or only one of them.
     pub fn logistic(&self, x: &Input<'_>, t: &Input<'_>, how: Logistic) -> Result<LogisticModel> {
-        not_negative("penalty", how.penalty)?;
+        finite("penalty", how.penalty)?;
         not_negative("tolerance", how.tolerance)?;
         possible("iterations", how.iterations as u64, u64::MAX)?;
         let table = Table::new("x", x)?;
+        if table.rows == 0 {
+            return Err(MatrixError::NoRows.into());
+        }
         let text = "m = mean(f64(x), axis=0); k = mean(f64(t)); other = count((t != 0) & (t != 1))";
         let job = Job::eval(text)?.input("x", table.input()).input("t", per_row("t", t, table.rows)?);
         let report = self.run(job)?;
@@ -113,6 +119,11 @@ impl Matrices<'_> {
                 Some(best) if is_worse(&best) => {
                     step /= 2.0;
                     best
+                }
+                // A row on the wrong side of the plane, or on it, has a loss of at least the logarithm of 2.
+                _ if how.penalty == 0.0 && trial.loss < LN_2 => {
+                    next = trial.parameters;
+                    break;
                 }
                 _ => {
                     step = -solve(&trial.hessian.view(), &trial.gradient)?;

@@ -157,6 +157,15 @@ fn number(report: &Report, name: &str) -> Result<f64> {
     Ok(report.value(name)?.ok_or(MatrixError::NoRows)?.as_f64())
 }
 
+/// Returns a power of two by which differences are multiplied before they are squared, so that squares of large values
+/// are finite, and those of small values are not zero. This changes no digit.
+fn scale<'v>(differences: impl IntoIterator<Item = &'v f64>) -> f64 {
+    let finite = differences.into_iter().map(|value| value.abs()).filter(|value| value.is_finite());
+    let largest = finite.fold(0.0, f64::max);
+    let exponent = if largest > 0.0 { (largest.log2().floor() as i32).clamp(-1000, 1000) } else { 0 };
+    2.0_f64.powi(-exponent)
+}
+
 /// Returns small arrays as inputs that borrow nothing, as `f32` or as `f64`.
 fn small(values: ArrayView2<'_, f64>, is_f32: bool) -> Input<'static> {
     if is_f32 { values.mapv(|value| value as f32).into_shared().into() } else { values.to_owned().into_shared().into() }
@@ -178,7 +187,15 @@ fn not_negative(name: &'static str, value: f64) -> Result<(), MatrixError> {
     if value >= 0.0 { Ok(()) } else { Err(MatrixError::Negative { name, value }) }
 }
 
-/// Checks that as many are possible.
+/// Checks that a number is neither negative, nor infinite, nor NaN.
+fn finite(name: &'static str, value: f64) -> Result<(), MatrixError> {
+    if value.is_finite() { not_negative(name, value) } else { Err(MatrixError::Negative { name, value }) }
+}
+
+/// Checks that as many are possible: of the rows of a table, or of its columns.
 fn possible(what: &'static str, count: u64, most: u64) -> Result<(), MatrixError> {
+    if most == 0 {
+        return Err(MatrixError::NoRows);
+    }
     if (1..=most).contains(&count) { Ok(()) } else { Err(MatrixError::Count { what, most, count }) }
 }

@@ -4,10 +4,13 @@ use ndarray::{Array1, Array2};
 
 use super::solve::solve;
 use super::table::{Table, per_row};
-use super::{Matrices, array, matrix, not_negative, number, numbers};
-use crate::data::{ArrayValue, Input};
+use super::{Matrices, array, finite, matrix, number, numbers};
+use crate::data::{ArrayValue, Dtype, Input};
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
+
+/// A column whose values differ from their mean by no more than this times the mean is constant, but for rounding.
+const CONSTANT: f64 = 4.0 * f64::EPSILON;
 
 /// Least squares: the weights for which `x @ weights + intercept` is closest to `t`.
 #[derive(Clone, Debug)]
@@ -53,13 +56,18 @@ pub struct LinearModel {
 }
 
 impl Matrices<'_> {
-    /// The products of all columns with all columns, `x.T @ x`, of the dtype of `x`: `f32` or `f64`. One pass.
+    /// The products of all columns with all columns, `x.T @ x`: as `f32` if `x` is, otherwise as `f64`. One pass.
     ///
     /// # Errors
     /// As [`Engine::run`](crate::Engine::run), and if `x` is no table.
     pub fn gram(&self, x: &Input<'_>) -> Result<ArrayValue> {
         let table = Table::new("x", x)?;
-        let report = self.run(Job::eval("g = x.T @ x")?.input("x", table.input()))?;
+        // Products are of floats.
+        let text = match x.source().dtype() {
+            Dtype::F32 | Dtype::F64 => "g = x.T @ x",
+            _ => "u = f64(x); g = u.T @ u",
+        };
+        let report = self.run(Job::eval(text)?.input("x", table.input()))?;
         Ok(array(&report, "g")?.clone())
     }
 
@@ -79,20 +87,40 @@ impl Matrices<'_> {
     /// As [`gram`](Matrices::gram), and [`MatrixError::Singular`] if columns depend on each other, so that there are
     /// many such weights. A small penalty chooses one.
     pub fn linear(&self, x: &Input<'_>, t: &Input<'_>, how: Linear) -> Result<LinearModel> {
-        not_negative("ridge", how.ridge)?;
+        finite("ridge", how.ridge)?;
         let table = Table::new("x", x)?;
+        if table.rows == 0 {
+            return Err(MatrixError::NoRows.into());
+        }
         let text = if how.intercept {
-            "m = mean(f64(x), axis=0); k = mean(f64(t)); u = f64(x) - m; v = f64(t) - k; g = u.T @ u; b = u.T @ v"
+            "m = mean(f64(x), axis=0); k = mean(f64(t)); u = f64(x) - m; v = f64(t) - k; g = u.T @ u; b = u.T @ v;
+            rest = sum(u, axis=0); rest_of_t = sum(v)"
         } else {
             "u = f64(x); g = u.T @ u; b = u.T @ f64(t)"
         };
         let job = Job::eval(text)?.input("x", table.input()).input("t", per_row("t", t, table.rows)?);
         let report = self.run(job)?;
-        let mut products = matrix(&report, "g", table.width)?;
+        let (mut products, mut right) = (matrix(&report, "g", table.width)?, numbers(&report, "b")?);
+        let (mut mean, mut mean_of_t) = (Array1::zeros(table.width), 0.0);
+        if how.intercept {
+            // What the rounding of the means has left in every row. The products of a constant column are nothing else.
+            let rows = table.rows as f64;
+            let (rest, rest_of_t) = (numbers(&report, "rest")? / rows, number(&report, "rest_of_t")? / rows);
+            (mean, mean_of_t) = (numbers(&report, "m")?, number(&report, "k")?);
+            for ((row, column), product) in products.indexed_iter_mut() {
+                *product -= rows * rest[row] * rest[column];
+            }
+            right.zip_mut_with(&rest, |right, rest| *right -= rows * rest * rest_of_t);
+            let is_constant = |(square, mean): (&f64, &f64)| *square <= rows * (CONSTANT * mean).powi(2);
+            if how.ridge == 0.0 && products.diag().iter().zip(&mean).any(is_constant) {
+                return Err(MatrixError::Singular.into());
+            }
+            mean += &rest;
+            mean_of_t += rest_of_t;
+        }
         products.diag_mut().mapv_inplace(|square| square + how.ridge);
-        let weights = solve(&products.view(), &numbers(&report, "b")?)?;
-        let intercept = if how.intercept { number(&report, "k")? - numbers(&report, "m")?.dot(&weights) } else { 0.0 };
-        Ok(LinearModel { weights, intercept })
+        let weights = solve(&products.view(), &right)?;
+        Ok(LinearModel { intercept: mean_of_t - mean.dot(&weights), weights })
     }
 
     /// Returns the means and the covariance of the columns.

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::solve::times_transposed;
 use super::start::read_rows;
 use super::table::Table;
-use super::{Matrices, possible, shape_error, small, small_row};
+use super::{Matrices, possible, scale, shape_error, small, small_row};
 use crate::data::Input;
 use crate::device::Precision;
 use crate::error::{MatrixError, Result};
@@ -58,10 +58,10 @@ impl Matrices<'_> {
         let (mut indices, mut distances) = (Array2::from_elem(shape, -1), Array2::from_elem(shape, f64::INFINITY));
         for (batch, part) in queries.axis_chunks_iter(Axis(0), QUERIES).enumerate() {
             let found = self.search(&table, part, count)?;
-            for (query, near) in found.iter().enumerate() {
+            for (query, near) in found.near.iter().enumerate() {
                 for (place, pair) in near.iter().enumerate() {
                     indices[[batch * QUERIES + query, place]] = pair.row as i64;
-                    distances[[batch * QUERIES + query, place]] = pair.square.sqrt();
+                    distances[[batch * QUERIES + query, place]] = pair.square.sqrt() / found.scale;
                 }
             }
         }
@@ -69,11 +69,11 @@ impl Matrices<'_> {
     }
 
     /// Returns the neighbours of each of some queries.
-    fn search(&self, table: &Table<'_>, queries: ArrayView2<'_, f64>, count: usize) -> Result<Vec<Vec<Pair>>> {
+    fn search<'q>(&self, table: &Table<'_>, queries: ArrayView2<'q, f64>, count: usize) -> Result<Best<'q>> {
         let mut end = table.rows.min(FIRST);
         let first: Vec<u64> = (0..end).collect();
-        let middle = middle(&read_rows(self.engine, table, &first[..first.len().min(ROWS)])?, table.is_f32());
-        let mut best = Best::new(queries, middle, count);
+        let rows = read_rows(self.engine, table, &first[..first.len().min(ROWS)])?;
+        let mut best = Best::new(queries, &rows, table.is_f32(), count);
         self.compare(table, &first, &mut best)?;
         while end < table.rows {
             let (first, next) = (end, table.rows.min(4 * end));
@@ -81,7 +81,7 @@ impl Matrices<'_> {
             self.compare(table, &rows, &mut best)?;
             end = next;
         }
-        Ok(best.near)
+        Ok(best)
     }
 
     /// Compares the rows with these numbers on the host.
@@ -105,7 +105,9 @@ impl Matrices<'_> {
         // of the row and the query away from the exact value.
         let width = table.width as f64;
         let margin = (2.0 * width + 16.0) * epsilon;
-        let bounds = best.norms.iter().zip(&best.near).map(|(norm, near)| match best.last(near) {
+        let norms = best.queries.map_axis(Axis(1), |query| query.dot(&query));
+        let last = |near: &[Pair]| best.last(near) / best.scale / best.scale;
+        let bounds = norms.iter().zip(&best.near).map(|(norm, near)| match last(near) {
             // A squared norm may overflow although the distance is less than a bound like this.
             last if last > largest / 16.0 => f64::INFINITY,
             last => next_up(last - norm * (1.0 - margin) + 8.0 * width * tiny, is_f32),
@@ -140,7 +142,7 @@ fn middle(rows: &Array2<f64>, is_f32: bool) -> Array1<f64> {
     rows.columns().into_iter().map(of_column).collect()
 }
 
-/// A row of the base, and its squared distance from a query.
+/// A row of the base, and its squared distance from a query, which is scaled.
 #[derive(Clone, Copy)]
 struct Pair {
     square: f64,
@@ -153,6 +155,10 @@ struct Best<'q> {
     middle: Array1<f64>,
     /// Counted from the middle.
     queries: Array2<f64>,
+    /// By what differences are multiplied before they are squared.
+    scale: f64,
+    /// The queries, counted from the middle and scaled, and their squared norms.
+    scaled: Array2<f64>,
     norms: Array1<f64>,
     count: usize,
     /// For each query at most `count` pairs, in the order of distances and then of rows.
@@ -160,10 +166,14 @@ struct Best<'q> {
 }
 
 impl<'q> Best<'q> {
-    fn new(exact: ArrayView2<'q, f64>, middle: Array1<f64>, count: usize) -> Self {
+    /// `rows` are the first ones of the base.
+    fn new(exact: ArrayView2<'q, f64>, rows: &Array2<f64>, is_f32: bool, count: usize) -> Self {
+        let middle = middle(rows, is_f32);
         let queries = &exact - &middle;
-        let norms = queries.map_axis(Axis(1), |query| query.dot(&query));
-        Best { exact, middle, queries, norms, count, near: vec![vec![]; exact.nrows()] }
+        let scale = scale(queries.iter().chain(&(rows - &middle)));
+        let scaled = &queries * scale;
+        let norms = scaled.map_axis(Axis(1), |query| query.dot(&query));
+        Best { exact, middle, queries, scale, scaled, norms, count, near: vec![vec![]; exact.nrows()] }
     }
 
     /// Returns the squared distance that a row must not exceed.
@@ -188,9 +198,9 @@ impl<'q> Best<'q> {
 
     /// Returns the pairs of a query and a row that may be neighbours, in the order of rows.
     fn candidates(&self, rows: ArrayView2<'_, f64>, numbers: &[u64]) -> Vec<(usize, Pair)> {
-        let near = &rows - &self.middle;
+        let near = (&rows - &self.middle) * self.scale;
         let norms = near.map_axis(Axis(1), |row| row.dot(&row));
-        let products = times_transposed(&near.view(), &self.queries.view());
+        let products = times_transposed(&near.view(), &self.scaled.view());
         let share = (2 * near.ncols() + 16) as f64 * f64::EPSILON;
         let mut pairs = vec![];
         for (query, (own, neighbours)) in self.norms.iter().zip(&self.near).enumerate() {
@@ -209,7 +219,7 @@ impl<'q> Best<'q> {
             for (row, &number) in
                 numbers.iter().enumerate().filter(|(row, _)| least[*row].is_nan() || least[*row] <= last)
             {
-                let square = distance(rows.row(row), self.exact.row(query));
+                let square = self.square(rows.row(row), self.exact.row(query));
                 if square.is_finite() {
                     pairs.push((query, Pair { square, row: number }));
                 }
@@ -217,9 +227,10 @@ impl<'q> Best<'q> {
         }
         pairs
     }
-}
 
-/// Returns the squared distance of two points.
-fn distance(one: ArrayView1<'_, f64>, other: ArrayView1<'_, f64>) -> f64 {
-    one.iter().zip(other).map(|(one, other)| (one - other) * (one - other)).sum()
+    /// Returns the squared distance of two points, scaled.
+    fn square(&self, one: ArrayView1<'_, f64>, other: ArrayView1<'_, f64>) -> f64 {
+        let differences = one.iter().zip(other).map(|(one, other)| (one - other) * self.scale);
+        differences.map(|difference| difference * difference).sum()
+    }
 }

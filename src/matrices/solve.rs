@@ -10,6 +10,7 @@ use faer::linalg::householder::{
 };
 use faer::linalg::matmul::matmul;
 use faer::linalg::qr::no_pivoting::factor as qr;
+use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::{Accum, Conj, Mat, MatMut, MatRef, Par};
 use ndarray::{Array1, Array2, ArrayView2};
 
@@ -62,6 +63,10 @@ pub(super) fn eigen(values: &ArrayView2<'_, f64>) -> Result<(Array1<f64>, Array2
     Ok((Array1::from_shape_fn(size, |k| column[k]), Array2::from_shape_fn((size, size), |(row, k)| vectors[(row, k)])))
 }
 
+/// The most that rounding may be magnified in a solution. Sums of products have errors of some units in the last place,
+/// so a larger magnification leaves no digit.
+const WORST: f64 = 1.0 / (128.0 * f64::EPSILON);
+
 /// Solves equations with a symmetric positive matrix, by Cholesky's method.
 ///
 /// # Errors
@@ -73,7 +78,7 @@ pub(super) fn solve(values: &ArrayView2<'_, f64>, right: &Array1<f64>) -> Result
     if !right.iter().all(|value| value.is_finite()) {
         return Err(MatrixError::NotFinite { name: "t" });
     }
-    // With ones on the diagonal, a pivot is the share of a column that does not follow from those before it.
+    // With ones on the diagonal, so that units of columns do not matter.
     let size = values.nrows();
     let scale = values.diag().mapv(|square| square.sqrt().recip());
     if !scale.iter().all(|scale| scale.is_finite()) {
@@ -89,8 +94,12 @@ pub(super) fn solve(values: &ArrayView2<'_, f64>, right: &Array1<f64>) -> Result
         Default::default(),
     )
     .map_err(|_| MatrixError::Singular)?;
-    let least = 4.0 * size as f64 * f64::EPSILON;
-    if (0..size).any(|k| factor[(k, k)] * factor[(k, k)] < least) {
+    // A row of the inverse factor has the weights by which other columns give its column, divided by what they leave of
+    // it. So the square of their sum bounds by how much errors of the products are magnified.
+    let mut inverse = Mat::<f64>::zeros(size, size);
+    invert_lower_triangular(inverse.as_mut(), factor.as_ref(), parallel());
+    let magnified = |row: usize| (0..=row).map(|column| inverse[(row, column)].abs()).sum::<f64>().powi(2);
+    if (0..size).any(|row| magnified(row).is_nan() || magnified(row) > WORST) {
         return Err(MatrixError::Singular);
     }
     let mut solution = Mat::from_fn(size, 1, |row, _| right[row] * scale[row]);

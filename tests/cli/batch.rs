@@ -37,6 +37,7 @@ pub const CASES: &[Case] = &[
     ("the output of a later step that can be continued", foreign_output),
     ("a step that continues does not begin to replace files", forced_journal),
     ("files that come by another path", other_paths),
+    ("arrays of a store that an earlier step writes", arrays_of_stores),
     ("a job file that is killed goes on", killed),
     ("Ctrl-C ends a job file, and it goes on", interrupted),
     ("examples/jobs/standardise.toml", standardise),
@@ -121,6 +122,23 @@ fn steps(device: &str) -> Outcome {
     assert_eq!(place.files(), before);
     assert_eq!(statuses_of(&document(&place, &["--all"])), ["ran"; 3]);
     assert_eq!(statuses(&place), ["skipped"; 3]);
+    RAN
+}
+
+fn arrays_of_stores(device: &str) -> Outcome {
+    let write = "[[step]]\nname = \"write\"\nrun = \"y = x; z = x * 2\"\n\
+                 files = { x = \"x.npy\", y = \"s.zarr\", z = \"s.zarr\" }\n";
+    let read = "[[step]]\nname = \"read\"\nrun = \"sum(q)\"\nfiles = { q = \"s.zarr/z\" }\n";
+    let place = place(device, &format!("{write}{read}"));
+    place.npy("x.npy", &[1.0, 2.0]);
+    assert_eq!(results(&document(&place, &[])["steps"][1]["report"]), json!({ "sum(q)": 6.0 }));
+    assert_eq!(statuses(&place), ["skipped"; 2]);
+    place.npy("x.npy", &[1.0, 3.0]);
+    let plan = place.overshot(&["plan", "job.toml"]);
+    assert_eq!(plan.stdout.matches("would run").count(), 2, "{plan:?}");
+    assert_eq!(results(&document(&place, &[])["steps"][1]["report"]), json!({ "sum(q)": 8.0 }));
+    self::write(&place, device, &format!("{read}{write}"));
+    job(&place, &[]).is_error(2, &["step 'read'", "the later step 'write' writes: put that step first"]);
     RAN
 }
 

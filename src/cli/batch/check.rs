@@ -1,8 +1,7 @@
 //! What is wrong between steps: files that two of them write, or that one reads before it is written.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use overshot::io::{NamedFile, is_url};
 
@@ -65,7 +64,8 @@ fn writers<'a>(file: &JobFile, tasks: &'a [Task]) -> Result<Writers<'a>> {
 
 /// The tasks that write files for which a name stands.
 fn writers_of<'a>(name: &NamedFile, writers: &Writers<'a>) -> Vec<(&'a Path, usize)> {
-    if let Some(writer) = writers.get(&place(&name.path)) {
+    // What is inside a folder is written with it: an array of a store.
+    if let Some(writer) = place(&name.path).ancestors().find_map(|path| writers.get(path)) {
         return vec![*writer];
     }
     // One file, as most inputs of many tasks are. No task writes to a URL.
@@ -82,18 +82,18 @@ fn place(path: &Path) -> PathBuf {
     if is_url(path) {
         return path.into();
     }
-    let Ok(mut there) = std::path::absolute(path) else { return path.into() };
-    let mut missing: Vec<OsString> = Vec::new();
-    loop {
-        if let Ok(found) = there.canonicalize() {
-            return missing.iter().rev().fold(found, |path, name| path.join(name));
-        }
-        match there.file_name().map(OsString::from) {
-            Some(name) if there.pop() => missing.push(name),
-            // A path of `..` in a folder that does not exist leads nowhere.
-            _ => return path.into(),
+    let Ok(absolute) = std::path::absolute(path) else { return path.into() };
+    let mut there = PathBuf::new();
+    for component in absolute.components() {
+        // A folder that does not exist is no link, so that `..` leads back to where it will be.
+        if component == Component::ParentDir {
+            there.pop();
+        } else {
+            there.push(component);
+            there = there.canonicalize().unwrap_or(there);
         }
     }
+    there
 }
 
 #[cfg(test)]
@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(place(&at("link/a/b")), place(&at("real/./a/b")));
         assert_eq!(place(&at("real/../link/a")), place(&at("real/a")));
         assert_ne!(place(&at("real/a")), place(&at("a")));
-        assert_eq!(place(Path::new("none/../a")), PathBuf::from("none/../a"));
+        assert_eq!(place(&at("none/../link/a")), place(&at("real/a")));
+        assert_eq!(place(&at("link/none/../../a")), place(&at("a")));
     }
 }

@@ -37,7 +37,7 @@ pub enum Algorithm {
         #[arg(long, value_name = "METHOD", default_value = "auto")]
         method: MethodArg,
         /// By how much the components may turn in the last iteration, the sine of an angle, of --method randomized
-        #[arg(long, value_name = "SINE", default_value_t = 1e-6)]
+        #[arg(long, value_name = "SINE", default_value_t = 1e-6, allow_negative_numbers = true)]
         tolerance: f64,
         /// The most iterations of --method randomized, each of which reads all rows
         #[arg(long, value_name = "N", default_value_t = 12)]

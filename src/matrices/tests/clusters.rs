@@ -72,3 +72,40 @@ fn integers_are_tables() {
     let found = Matrices::on(&cpu()).kmeans(&x.view().into(), KMeans::plus_plus(2)).unwrap();
     assert_eq!(found.counts.sum(), 3);
 }
+
+#[test]
+fn as_many_centers_as_rows_or_columns_are_clusters() {
+    for (size, width) in [(1, 1), (2, 2), (3, 3), (4, 2), (2, 5)] {
+        let x = random(size, width, 30);
+        for engine in engines() {
+            let found = Matrices::on(&engine).kmeans(&input(&x), KMeans::from_centers(x.clone())).unwrap();
+            assert!(found.inertia < 1e-12 && found.counts.to_vec() == vec![1; size], "{size}, {width}: {found:?}");
+            assert_near(&found.centers, &x, 1e-12);
+        }
+    }
+}
+
+#[test]
+fn rows_may_be_large_or_small() {
+    let x = array![[0.0, 0.0], [1.0, 0.0], [9.0, 1.0], [10.0, 1.0], [11.0, 1.0]];
+    let check = |scale: f64, table: &Input<'_>| {
+        let start = x.select(Axis(0), &[0, 3]) * scale;
+        let (mut labels, mut again, mut distances) = (vec![9_i64; 5], vec![9_i64; 5], vec![9.0; 5]);
+        let how = KMeans::from_centers(start).labels(&mut labels);
+        let found = Matrices::on(&cpu()).kmeans(table, how).unwrap();
+        assert!(found.converged && found.counts.to_vec() == [2, 3], "{scale}: {found:?}");
+        Matrices::on(&cpu()).assign(table, found.centers.view(), &mut again, &mut distances).unwrap();
+        assert_eq!((&labels[..], &again[..]), (&[0, 0, 1, 1, 1][..], &labels[..]), "{scale}");
+        let right = [0.5, 0.5, 1.0, 0.0, 1.0].map(|distance| distance * scale);
+        assert!(distances.iter().zip(right).all(|(own, right)| (own - right).abs() < 1e-6 * scale), "{distances:?}");
+        // The square of the scale may be beyond all floats.
+        let inertia = 2.5 * scale * scale;
+        assert!(found.inertia == inertia || (found.inertia / inertia - 1.0).abs() < 1e-5, "{scale}: {found:?}");
+    };
+    for scale in [1e-25, 1.0, 1e20, 1e30] {
+        check(scale, &x.mapv(|value| (value * scale) as f32).view().into());
+    }
+    for scale in [1e-170, 1.0, 1e160, 1e300] {
+        check(scale, &(&x * scale).view().into());
+    }
+}

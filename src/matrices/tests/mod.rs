@@ -111,6 +111,21 @@ fn what_does_not_fit_is_refused() {
     assert!(matrices().precision(Precision::Tf32).kmeans(&small.view().into(), KMeans::plus_plus(2)).is_ok());
     let negative = matrices().linear(&input(&x), &Input::from(&list[..10]), Linear::new().ridge(-1.0));
     assert_eq!(reason(negative), MatrixError::Negative { name: "ridge", value: -1.0 });
+    let infinite = matrices().linear(&input(&x), &Input::from(&list[..10]), Linear::new().ridge(f64::INFINITY));
+    assert!(matches!(reason(infinite), MatrixError::Negative { name: "ridge", .. }));
+    let no_number = matrices().pca(&input(&x), Pca::new(1).method(Method::Randomized).tolerance(f64::NAN));
+    assert!(matches!(reason(no_number), MatrixError::Negative { name: "tolerance", .. }));
+    let (empty, none) = (Array2::zeros((0, 3)), Vec::<f64>::new());
+    for ridge in [0.0, 1.0] {
+        let how = Linear::new().ridge(ridge);
+        assert_eq!(reason(matrices().linear(&input(&empty), &Input::from(&none), how)), MatrixError::NoRows);
+    }
+    let reasons = [
+        reason(matrices().logistic(&input(&empty), &Input::from(&none), Logistic::new())),
+        reason(matrices().kmeans(&input(&empty), KMeans::plus_plus(1))),
+        reason(matrices().nearest(&input(&empty), x.slice(s![..1, ..]), 1)),
+    ];
+    assert!(reasons.iter().all(|reason| *reason == MatrixError::NoRows), "{reasons:?}");
     assert!(matrices().gram(&input(&Array2::zeros((0, 3)))).is_ok());
 }
 

@@ -15,6 +15,8 @@ fn products_have_the_dtype_of_the_table() {
         let gram = Matrices::on(&engine).gram(&Input::from(small.view())).unwrap();
         assert_eq!(gram.shape(), [7, 7]);
         assert!((f64::from(gram.to_vec::<f32>().unwrap()[0]) - values[[0, 0]]).abs() < 0.01);
+        let whole = Matrices::on(&engine).gram(&Input::from(array![[1_u8, 20], [30, 4]].view())).unwrap();
+        assert_eq!(whole.to_vec::<f64>(), Some(vec![901.0, 140.0, 140.0, 416.0]));
     }
 }
 
@@ -65,6 +67,37 @@ fn columns_that_depend_on_others_are_an_error() {
         let logistic = Matrices::on(&cpu()).logistic(&input(table), &target(), Logistic::new());
         assert_eq!(reason(logistic), MatrixError::Singular);
     }
+}
+
+#[test]
+fn rounding_does_not_hide_that_columns_depend_on_others() {
+    let t = |rows: usize| random(rows, 1, 30).column(0).to_vec();
+    let of = |x: &Array2<f64>| {
+        let t = t(x.nrows());
+        Matrices::on(&cpu()).linear(&input(x), &Input::from(&t), Linear::new())
+    };
+    let mut tables: Vec<Array2<f64>> = (10..200)
+        .map(|rows| Array2::from_shape_fn((rows, 3), |(row, column)| f64::from(u8::from(row % 3 == column))))
+        .collect();
+    for value in [1e-5, 0.1, 1.0, 12_345.678] {
+        tables.push(Array2::from_elem((1000, 1), value));
+        tables.push(concatenate(Axis(1), &[random(1000, 1, 31).view(), tables[tables.len() - 1].view()]).unwrap());
+    }
+    for seed in 0..30 {
+        let inches = random(500, 1, seed) * (seed as f64).exp2() + 170.0;
+        tables.push(concatenate(Axis(1), &[inches.view(), (&inches * 2.54).view()]).unwrap());
+        // Columns that are nearly the same, and a combination of them.
+        let near = random(500, 4, seed + 100) / 1000.0 + random(500, 1, seed);
+        let sum = near.dot(&random(4, 1, seed + 200));
+        tables.push(concatenate(Axis(1), &[near.view(), sum.view()]).unwrap());
+    }
+    for table in &tables {
+        assert_eq!(reason(of(table)), MatrixError::Singular, "{table}");
+    }
+    // Powers of years are nearly dependent, but not quite.
+    let years = Array2::from_shape_fn((900, 3), |(row, power)| (1990.0 + (row / 30) as f64).powi(power as i32 + 1));
+    let model = of(&years);
+    assert!(model.is_ok(), "{model:?}");
 }
 
 #[test]
@@ -132,8 +165,18 @@ fn likelihoods_are_the_largest() {
     }
     // A plane divides the classes.
     let divided = x.column(0).mapv(|value| value > 20.0);
-    let model = Matrices::on(&cpu()).logistic(&input(&x), &Input::from(divided.view()), Logistic::new().iterations(8));
-    assert!(!model.unwrap().converged);
+    for iterations in [8, 1000] {
+        let how = Logistic::new().iterations(iterations);
+        let model = Matrices::on(&cpu()).logistic(&input(&x), &Input::from(divided.view()), how).unwrap();
+        assert!(!model.converged && model.iterations < 30, "{model:?}");
+    }
+    // As many rows as columns.
+    let small = Matrices::on(&cpu()).logistic(
+        &input(&x.slice(s![..4, ..]).to_owned()),
+        &Input::from(&[0.0, 1.0, 1.0, 0.0]),
+        Logistic::new().penalty(1.0),
+    );
+    assert!(small.unwrap().converged);
     let of =
         |t: &Array1<f64>| reason(Matrices::on(&cpu()).logistic(&input(&x), &Input::from(t.view()), Logistic::new()));
     assert_eq!(of(&Array1::ones(3000)), MatrixError::OneClass);

@@ -95,3 +95,17 @@ fn long_integers_are_neighbours() {
     let found = Matrices::on(&cpu()).nearest(&x.view().into(), array![[1e15, 0.0]].view(), 1).unwrap();
     assert_eq!(found.indices[[0, 0]], 1);
 }
+
+#[test]
+fn squares_may_be_infinite_or_zero() {
+    let nearest = |base: &[f64], query: f64| {
+        let base = Array2::from_shape_fn((base.len(), 1), |(row, _)| base[row]);
+        let found = Matrices::on(&cpu()).nearest(&input(&base), array![[query]].view(), base.nrows()).unwrap();
+        (found.indices.row(0).to_vec(), found.distances.row(0).to_vec())
+    };
+    let (indices, distances) = nearest(&[0.0, 1e155, 3e155], 1e155);
+    assert_eq!(indices, [1, 0, 2]);
+    let right = [0.0, 1e155, 2e155];
+    assert!(distances.iter().zip(right).all(|(own, right)| (own - right).abs() <= 1e-15 * right), "{distances:?}");
+    assert_eq!(nearest(&[3e-170, 1e-170, 2e-170], 0.0).0, [1, 2, 0]);
+}
