@@ -29,6 +29,11 @@ use crate::plan::{DevicePlan, MOST_HELD};
 /// more, which small jobs would notice.
 const MEASURED_AFTER: u64 = 128;
 
+/// How long a worker computes a chunk, at most, if the rows are like those before: a run that is stopped waits for it.
+const LONGEST: Duration = Duration::from_millis(50);
+/// The most rows of the first chunk of a worker, whose time is not known.
+const FIRST_ROWS: usize = 16 << 10;
+
 /// The run of the CPU. Its workers share nothing.
 pub(crate) struct CpuRun {
     workers: usize,
@@ -74,7 +79,9 @@ struct CpuWorker<'r> {
     work: &'r Work<'r>,
     /// The number of the CPU among the devices of the run.
     number: usize,
+    /// The most rows that it claims, and those that it computes in [`LONGEST`].
     chunk_rows: usize,
+    rows_in_time: usize,
     /// Staging memory of the inputs. In words, so that every dtype is aligned; empty as long as an input is used in
     /// place.
     inputs: Vec<Vec<u64>>,
@@ -141,6 +148,8 @@ impl<'r> CpuWorker<'r> {
             work,
             number,
             chunk_rows,
+            // In virtual time, a chunk is computed at once.
+            rows_in_time: if let CpuClock::Real(_) = clock { FIRST_ROWS } else { usize::MAX },
             inputs: vec![Vec::new(); work.inputs.len()],
             products: HostProducts::of(work.operator),
             of_step: Vec::new(),
@@ -287,6 +296,10 @@ impl<'r> CpuWorker<'r> {
         }
         self.clock.computed(rows, rows * columns.row_bytes());
         let computed = self.clock.now();
+        if let CpuClock::Real(_) = self.clock {
+            let share = LONGEST.as_secs_f64() / (computed - known).as_secs_f64();
+            self.rows_in_time = (share * rows as f64) as usize;
+        }
 
         if let Some(compaction) = &self.work.compaction {
             compaction.count(chunk, partials)?;
@@ -394,7 +407,8 @@ impl Worker for CpuWorker<'_> {
             return Ok(false);
         }
         let Some(begun) = self.begin() else { return Ok(true) };
-        let Some(chunk) = queue.claim_by((self.number, self.meter.worker()), self.chunk_rows) else {
+        let most = self.chunk_rows.min(self.rows_in_time);
+        let Some(chunk) = queue.claim_by((self.number, self.meter.worker()), most) else {
             if let Some(arbiter) = arbiter {
                 arbiter.stop_computing(self.clock.now());
             }
