@@ -16,6 +16,7 @@ import numpy as np
 
 from overshot import _core, _libraries
 from overshot._columns import column, columns
+from overshot._dtypes import name_of
 from overshot._kernel import Kernel, halos
 from overshot._names import names as names_of
 from overshot._names import parsed
@@ -587,7 +588,7 @@ def open(
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
-    name = None if dtype is None else np.dtype(dtype).name
+    name = None if dtype is None else name_of(dtype)
     value = None if nulls is None else str(nulls)
     lengths = None if shape is None else [operator.index(length) for length in shape]
     return _core.File(os.fspath(path), name, read, field, member, value, lengths, timestamps)
@@ -614,7 +615,7 @@ def create(
     row groups of a Parquet file. `shards` is the shape of the shards of a Zarr array, which are a multiple of the
     chunks along each axis: all chunks of a shard are in one file. `dimensions` has the names of its dimensions.
     """
-    name = None if dtype is None else np.dtype(dtype).name
+    name = None if dtype is None else name_of(dtype)
     names = None if dimensions is None else list(dimensions)
     return _core.NewFile(os.fspath(path), name, force, fsync, codec, _lengths(chunks), _lengths(shards), names)
 

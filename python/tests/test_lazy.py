@@ -250,6 +250,9 @@ def test_numpys_spellings_of_the_same(compute):
         np.testing.assert_allclose(compute(lazy), expected)
     with pytest.raises(TypeError, match="numpy.round with decimals is not supported"):
         np.round(ov.array(a), 1)
+    for function in (lambda x: x.astype(">f4"), lambda x: x.sum(dtype=">f4"), lambda x: np.cumsum(x, dtype=">f4")):
+        with pytest.raises(TypeError, match="dtype: the bytes of '>f4' are in an order"):
+            function(ov.array(a))
     for name in _lazy._REDUCTIONS:
         for axis in (0, -1):
             own = getattr(ov.array(np.array(3.0)), name)
