@@ -135,6 +135,13 @@ def test_outputs_that_share_memory_are_checked_as_others_before_the_run(evaluate
     np.testing.assert_array_equal(x, [0, 1, 2, 3, 5, 4])
 
 
+def test_elements_that_a_kernel_does_not_write_keep_their_values():
+    x = np.arange(6.0)
+    code = 'extern "C" __global__ void f(long long rows, const double *x, double *y) {}'
+    outputs = ov.Engine(device="cpu").kernel(code)._bound((x,), {}, x)[2]
+    np.testing.assert_array_equal(dict(outputs)["y"], x)
+
+
 def test_a_file_in_another_place_is_not_an_array_in_memory(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.ones(1000))
