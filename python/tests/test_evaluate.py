@@ -71,6 +71,22 @@ def test_one_expression_returns_its_value_and_statements_return_a_mapping(evalua
     with pytest.raises(KeyError, match="there is no result 'q'; the results are 'y', 'z'"):
         r["q"]
     np.testing.assert_array_equal(evaluate("i * 0.5", rows=4), np.arange(4) * 0.5)
+    with pytest.raises(ValueError, match="this value is not used; give it a name"):
+        evaluate("t = x * x; sqrt(t) + t")
+    r = evaluate("t = x * x; y = sqrt(t) + t", out={"t": None})
+    np.testing.assert_array_equal(r["t"], x * x)
+    np.testing.assert_array_equal(r["y"], x + x * x)
+
+
+def test_separators_around_a_text_say_nothing(evaluate):
+    x = np.arange(6.0)
+    for text in ("\nx + 1", "\n    x + 1\n", "x + 1;", ";x + 1", "\r\n\tx + 1,\n;"):
+        np.testing.assert_array_equal(evaluate(text), x + 1)
+    for text in ("\nsum(x)", "sum(x);", "sum(x),", ";\n sum(x) ;\n"):
+        assert evaluate(text) == 15 and isinstance(evaluate(text), np.float64)
+    assert dict(evaluate("\n    sum(x)\n    m = max(x);\n")) == {"sum(x)": 15, "m": 5}
+    with pytest.raises(ValueError, match="there is nothing to compute"):
+        evaluate("\n;")
 
 
 GLOBAL = np.full(3, 10.0)
