@@ -192,8 +192,53 @@ def test_other_objects_with_memory_are_arrays(evaluate):
         result = np.asarray(evaluate("x * 2"))
         np.testing.assert_array_equal(result.ravel(), 2 * expected)
     assert evaluate("sum(x)", x=b"\1\2") == 3
-    with pytest.raises(ValueError, match="x: the Arrow array has 1 nulls"):
-        evaluate("sum(x)", x=arrow.array([1.0, None]))
+
+
+def test_nulls_are_refused_by_name_and_never_become_nan(evaluate):
+    arrow = pytest.importorskip("pyarrow")
+    # A float could not hold the last one.
+    whole, some = [1, 2, 2**62 + 1], [1, None, 2**62 + 1]
+    makers = [
+        arrow.array,
+        lambda values: arrow.chunked_array([values, values]),
+        lambda values: arrow.table({"a": whole, "b": values}),
+        lambda values: arrow.record_batch({"a": whole, "b": values}),
+    ]
+    try:
+        import polars
+
+        makers += [polars.Series, lambda values: polars.DataFrame({"a": whole, "b": values})]
+    except ImportError:
+        pass
+    try:
+        import pandas
+
+        makers += [
+            lambda values: pandas.Series(values, dtype="Int64"),
+            lambda values: pandas.array(values, dtype="int64[pyarrow]"),
+            lambda values: pandas.DataFrame({"a": pandas.Series(values, dtype="int64[pyarrow]")}),
+        ]
+        for dtype in ("f8", pandas.SparseDtype("f8")):
+            assert np.isnan(evaluate("sum(x)", x=pandas.Series([1.0, np.nan], dtype=dtype)))
+        assert np.isnan(evaluate("sum(x)", x=pandas.DataFrame({"a": [1.0, np.nan]})))
+        assert evaluate("sum(x)", x=pandas.DataFrame({"null_count": [1.0, 2.0]})) == 3
+    except ImportError:
+        pass
+    for make in makers:
+        assert evaluate("max(x)", x=make(whole)) == 2**62 + 1
+        with pytest.raises(ValueError, match="x: the .* has [12] nulls; fill them first"):
+            evaluate("sum(x)", x=make(some))
+
+
+def test_arrow_arrays_of_no_numbers_are_refused_by_name(evaluate):
+    arrow = pytest.importorskip("pyarrow")
+    bools = arrow.array([True, False])
+    with pytest.raises(TypeError, match=r"x: pass x.to_numpy\(zero_copy_only=False\), because the bools of Arrow"):
+        evaluate("sum(x)", x=bools)
+    assert evaluate("count(x)", x=bools.to_numpy(zero_copy_only=False)) == 1
+    for values, kind in ((["a"], "string"), ([[1, 2], [3]], "list<"), (arrow.array([1], arrow.date32()), "date32")):
+        with pytest.raises(TypeError, match=f"x: an Arrow array of {kind}.* is not an array of numbers"):
+            evaluate("sum(x)", x=arrow.array(values))
 
 
 @pytest.mark.parametrize(
