@@ -300,6 +300,18 @@ def test_outputs(evaluate):
         evaluate("a + 1", out=np.zeros((3, 3)))
 
 
+def test_reductions_are_not_broadcast_into_their_output(evaluate):
+    a = np.arange(6.0).reshape(2, 3)
+    for out in (np.zeros(()), np.zeros(1), np.zeros((1, 1))):
+        assert evaluate("sum(a)", out=out) is out and out.item() == 15
+    for shape in ((0,), (3,), (2, 3), (1, 2)):
+        with pytest.raises(ValueError, match="out argument must have size 1 for a full reduction"):
+            evaluate("sum(a)", out=np.zeros(shape))
+    for shape in ((1, 3), (2, 3), (1,), ()):
+        with pytest.raises(ValueError, match=r"out has the shape .*, and the reduction \(3,\)"):
+            evaluate("min(a, axis=0)", out=np.zeros(shape))
+
+
 def test_names_are_found_as_in_numexpr():
     e, pi, sum, índice = np.arange(3.0), np.ones(3), 2.0, 5
     np.testing.assert_array_equal(ne.evaluate("e + pi * sum + índice"), e + 7)
