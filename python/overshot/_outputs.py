@@ -32,6 +32,9 @@ def resolve(
             on_gpu = gpu_array(value, name)
             if on_gpu is not None:
                 value = on_gpu
+            elif getattr(value, "ndim", 1) == 0:
+                problem = "an array without dimensions is no output; leave it out, and take the value that is returned"
+                raise ValueError(f"{name}: {problem}")
             elif any(np.may_share_memory(value, other) for other in used):
                 copied[name], value = value, _like(name, value)
             else:

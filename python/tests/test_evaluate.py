@@ -279,6 +279,29 @@ def test_errors_are_of_the_exceptions_of_python(evaluate):
         evaluate("y = x", out={"q": x})
 
 
+def test_settings_that_are_no_numbers_are_refused_by_name(tmp_path):
+    x = np.ones(3)
+    for setting in ("workers", "chunk", "device_memory", "pinned_memory"):
+        for value, problem in ((-1, "is out of range"), (4e3, "is not a whole number")):
+            with pytest.raises(ValueError, match=f"{setting}={value} {problem}"):
+                ov.evaluate("sum(x)", device="cpu", **{setting: value})
+    with pytest.raises(ValueError, match="chunk='2 cows' is not a size"):
+        ov.Engine(chunk="2 cows")
+    assert ov.evaluate("sum(x)", device="cpu", chunk=np.int64(4096)) == 3
+    for function in (ov.evaluate, ov.plan):
+        with pytest.raises(ValueError, match="rows=-1 is out of range; pass a number from 0"):
+            function("y = i", rows=-1)
+    for part, problem in (((-1, 2), "part=-1 is out of range"), (1, "part=1 is not a pair"), ((0, 1.5), "part=1.5 is")):
+        with pytest.raises(ValueError, match=problem):
+            ov.run_rows("sum(x)", part=part)
+    with pytest.raises(ValueError, match="total_rows=-3 is out of range"):
+        ov.run_rows("sum(i)", part=(0, 1), total_rows=-3)
+    with pytest.raises(ValueError, match="shape=-1 is out of range"):
+        ov.open(tmp_path / "x.raw", "f4", shape=(-1,))
+    with pytest.raises(ValueError, match="chunks=-1 is out of range"):
+        ov.create(tmp_path / "x.zarr", chunks=-1)
+
+
 def test_engines_keep_their_settings_and_close():
     x = np.ones(5)
     with ov.Engine(device="emulated", device_memory="1MiB") as engine:

@@ -215,6 +215,12 @@ def test_what_is_not_supported_says_so():
         ov.compute(ov.array(np.empty(0)).min())
     with pytest.raises(TypeError, match="list is not a lazy array"):
         ov.compute([1])
+    # The last one would take the place of an input.
+    for name in ("divice", "out", "rows", "text", "a0"):
+        with pytest.raises(TypeError, match=f"there is no setting '{name}'; the settings are device, device_memory"):
+            ov.compute(x + 1, **{name: np.zeros(4)})
+        with pytest.raises(TypeError, match=f"there is no setting '{name}'"):
+            ov.jit(**{name: 3})
     with pytest.raises(TypeError):
         hash(x)
     with pytest.raises(ValueError, match="only one element|truth value"):

@@ -108,6 +108,9 @@ def test_arrays_that_cannot_be_written_are_refused(evaluate):
             run()
     with pytest.raises(ValueError, match="shape"):
         evaluate("x + 1", out=np.zeros((2, 2)))
+    for text, name in (("x + 1", "result"), ("sum(x)", r"sum\(x\)")):
+        with pytest.raises(ValueError, match=f"{name}: an array without dimensions is no output; leave it out"):
+            evaluate(text, out=np.zeros(()))
 
 
 def test_outputs_that_share_memory_are_checked_as_others_before_the_run(evaluate, tmp_path):
