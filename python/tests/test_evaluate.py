@@ -228,6 +228,8 @@ def test_nulls_are_refused_by_name_and_never_become_nan(evaluate):
         assert evaluate("max(x)", x=make(whole)) == 2**62 + 1
         with pytest.raises(ValueError, match="x: the .* has [12] nulls; fill them first"):
             evaluate("sum(x)", x=make(some))
+        with pytest.raises(ValueError, match="array: the .* nulls; fill them first"):
+            ov.array_api.asarray(make(some))
 
 
 def test_arrow_arrays_of_no_numbers_are_refused_by_name(evaluate):
