@@ -43,10 +43,12 @@ def column(name: str, value: Any) -> Any:
         return _core.File(os.fspath(value))
     if isinstance(value, np.ndarray):
         return value
+    nulls = null_count(value)
+    if nulls:
+        # NumPy would make floats of what has no value, and of all other elements.
+        raise ValueError(f"{name}: the {kind.__name__} has {nulls} nulls; fill them first")
     if hasattr(value, "__arrow_c_array__") and hasattr(value, "null_count"):
-        if value.null_count:
-            raise ValueError(f"{name}: the Arrow array has {value.null_count} nulls; fill them first")
-        return value.to_numpy(zero_copy_only=True)
+        return _in_place(name, value)
     try:
         return memoryview(value)
     except TypeError:
@@ -60,6 +62,35 @@ def column(name: str, value: Any) -> Any:
     if array.dtype == object:
         raise TypeError(f"{name}: {kind.__name__} is not an array of numbers")
     return array
+
+
+def null_count(value: Any) -> int:
+    """Returns how many elements of an object of Arrow, Polars or pandas are null. NaN is a number."""
+    # Attributes of a table of pandas may be its columns.
+    kind = type(value)
+    if hasattr(kind, "null_count"):
+        count = value.null_count
+        return int(np.asarray(count() if callable(count) else count).sum())
+    if hasattr(kind, "itercolumns"):
+        return sum(map(null_count, value.itercolumns()))
+    if not hasattr(kind, "isna"):
+        return 0
+    if getattr(value, "ndim", 1) > 1:
+        return sum(null_count(own) for _, own in value.items())
+    # Where NaN stands for what is absent, as with dtypes of NumPy, pandas cannot tell them apart.
+    own_null = getattr(getattr(value, "dtype", None), "na_value", np.nan)
+    return 0 if isinstance(own_null, float) else int(np.asarray(value.isna()).sum())
+
+
+def _in_place(name: str, value: Any) -> Any:
+    """Returns the elements of an array of PyArrow without nulls."""
+    try:
+        return value.to_numpy(zero_copy_only=True)
+    except ValueError as error:
+        if str(value.type) == "bool":
+            problem = f"pass {name}.to_numpy(zero_copy_only=False), because the bools of Arrow are single bits"
+            raise TypeError(f"{name}: {problem}") from error
+        raise TypeError(f"{name}: an Arrow array of {value.type} is not an array of numbers") from error
 
 
 def field(name: str, value: Any, own: str) -> Any:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import operator
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +14,17 @@ import numpy as np
 
 from overshot import _core, _libraries
 from overshot._columns import column, columns
+from overshot._dtypes import name_of
 from overshot._kernel import Kernel, halos
 from overshot._names import names as names_of
 from overshot._names import parsed
 from overshot._outputs import finished, resolve
-from overshot._partial import Partial, Rows, span
+from overshot._partial import Partial, Rows, numbered, span
 from overshot._progress import Progress, shown
 from overshot._results import Results
+from overshot._settings import Size, bytes_of, count_of, whole
 
 _log = logging.getLogger("overshot")
-
-Size = int | str
-"""A number of bytes, or a text such as `"2GiB"` or `"500MB"`."""
 
 Resume = bool | str | os.PathLike[str]
 """Whether a run continues after it was interrupted, or the path of its journal."""
@@ -64,8 +61,9 @@ class Engine:
         workers: int | None = None,
         device_timeout: float | None = None,
     ) -> None:
-        sizes = (_bytes(device_memory), _bytes(pinned_memory), _bytes(chunk))
-        self._settings = (device, *sizes, workers, device_timeout)
+        limits = (bytes_of("device_memory", device_memory), bytes_of("pinned_memory", pinned_memory))
+        counts = (bytes_of("chunk", chunk), count_of("workers", workers))
+        self._settings = (device, *limits, *counts, device_timeout)
         self._core: _core.Engine | None = _core.Engine(*self._settings)
         self._may_use_gpu = "cuda" in device or device == "auto"
 
@@ -152,7 +150,8 @@ class Engine:
         name: str = "kernel.cu",
     ) -> Kernel:
         """Makes a kernel in CUDA C++, PTX or device code a function of arrays; see `overshot.Kernel`."""
-        launch = {"threads": threads, "rows_per_block": rows_per_block, "shared_bytes": shared_bytes}
+        given = {"threads": threads, "rows_per_block": rows_per_block, "shared_bytes": shared_bytes}
+        launch = {name: count_of(name, value) for name, value in given.items()}
         return Kernel(self, code, entry, parameters, launch, halos(halo), list(options), name)
 
     def close(self) -> None:
@@ -198,6 +197,7 @@ class Engine:
         rows: int | None,
         frame: FrameType,
     ) -> _core.Plan:
+        rows = count_of("rows", rows)
         expression, inputs, outputs, _ = _bound(text, names, arrays, out, frame)
         return self._open(inputs, rows, expression).plan(expression, inputs, outputs, rows)
 
@@ -234,10 +234,11 @@ class Engine:
     ) -> Partial:
         if (rows is None) == (part is None):
             raise TypeError("say which rows to run: rows=range(a, b), or part=(k, n) with k from 0 to n - 1")
+        total_rows = count_of("total_rows", total_rows)
         job, inputs, outputs = _bound_parts(what, names, arrays, out, frame)
         engine = self._open(inputs + outputs, total_rows, job)
         if part is not None:
-            wanted = engine.ranges(job, inputs, outputs, [part], total_rows)[0]
+            wanted = engine.ranges(job, inputs, outputs, [numbered(part)], total_rows)[0]
         else:
             wanted = span(rows)
         show = shown(progress)
@@ -257,7 +258,7 @@ class Engine:
     ) -> list[tuple[int, int]]:
         """Divides the rows of a job into at most `of` ranges, none of which is empty."""
         job, inputs, outputs = _bound_parts(what, names, {}, out, None)
-        parts = [(part, of) for part in range(of)]
+        parts, total_rows = [(part, of) for part in range(of)], count_of("total_rows", total_rows)
         ranges = self._open(inputs, total_rows, job).ranges(job, inputs, outputs, parts, total_rows)
         # A job without rows has one range, because its outputs have to be written, too.
         return [(first, end) for first, end in ranges if first < end] or ranges[:1]
@@ -275,7 +276,7 @@ class Engine:
         options: Options = Options(),
     ) -> tuple[dict[str, Any], _core.Report]:
         """Runs a job, and returns its arrays and numbers by name."""
-        show = shown(progress)
+        rows, show = count_of("rows", rows), shown(progress)
         try:
             results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal, options)
         finally:
@@ -402,19 +403,6 @@ def _given(expression: _core.Expression, out: Any) -> dict[str, Any]:
         # A result is returned anyway.
         return {name: value for name, value in (out or {}).items() if value is not None or name in expression.outputs}
     raise TypeError("several statements write several outputs: pass out={'name': array or path}")
-
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_UNITS.update({"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40})
-
-
-def _bytes(size: Size | None) -> int | None:
-    if size is None or isinstance(size, int):
-        return size
-    parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", size)
-    if parts is None or parts[2].lower() not in _UNITS:
-        raise ValueError(f"{size!r} is not a size, such as '2GiB' or '500MB'")
-    return int(float(parts[1]) * _UNITS[parts[2].lower()])
 
 
 _engines: dict[tuple[Any, ...], Engine] = {}
@@ -587,9 +575,9 @@ def open(
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
-    name = None if dtype is None else np.dtype(dtype).name
+    name = None if dtype is None else name_of(dtype)
     value = None if nulls is None else str(nulls)
-    lengths = None if shape is None else [operator.index(length) for length in shape]
+    lengths = None if shape is None else [whole("shape", length) for length in shape]
     return _core.File(os.fspath(path), name, read, field, member, value, lengths, timestamps)
 
 
@@ -614,10 +602,11 @@ def create(
     row groups of a Parquet file. `shards` is the shape of the shards of a Zarr array, which are a multiple of the
     chunks along each axis: all chunks of a shard are in one file. `dimensions` has the names of its dimensions.
     """
-    name = None if dtype is None else np.dtype(dtype).name
+    name = None if dtype is None else name_of(dtype)
     names = None if dimensions is None else list(dimensions)
-    return _core.NewFile(os.fspath(path), name, force, fsync, codec, _lengths(chunks), _lengths(shards), names)
+    lengths = (_lengths("chunks", chunks), _lengths("shards", shards))
+    return _core.NewFile(os.fspath(path), name, force, fsync, codec, *lengths, names)
 
 
-def _lengths(shape: int | Sequence[int] | None) -> list[int] | None:
-    return None if shape is None else [operator.index(length) for length in np.atleast_1d(shape)]
+def _lengths(name: str, shape: int | Sequence[int] | None) -> list[int] | None:
+    return None if shape is None else [whole(name, length) for length in np.atleast_1d(shape)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from overshot import _core
 from overshot._lazy import Array, array
-from overshot._lazy_jobs import compute, settings_of_jit
+from overshot._lazy_jobs import check_settings, compute, settings_of_jit
 
 
 def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
@@ -25,6 +25,7 @@ def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
     Arrays, memory maps and files among the arguments become lazy arrays. The function returns a lazy array, or a tuple,
     list or dictionary of them; the caller gets the values. `settings` are those of `overshot.evaluate`.
     """
+    check_settings(settings)
     if function is None:
         return functools.partial(jit, **settings)
 

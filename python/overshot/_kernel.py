@@ -114,6 +114,10 @@ class Kernel:
         if out is not None and not isinstance(out, Mapping) and len(call.outputs) > 1:
             raise TypeError(f"{self._core.entry} has several outputs: pass out={{'name': array or path}}")
         outputs, copied = resolve(call.outputs, [], outs, inputs)
+        for name, own in outputs:
+            if name in copied:
+                # A kernel need not write all elements: the others keep their values.
+                own[...] = copied[name]
         return call, inputs, outputs, copied
 
     def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:

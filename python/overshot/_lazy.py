@@ -14,6 +14,7 @@ import numpy as np
 
 from overshot import _core, _engine
 from overshot._columns import column, gpu_array
+from overshot._dtypes import name_of
 
 _BINARY = {
     "add": "+",
@@ -217,7 +218,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Array:
         """The values, converted. Lazy arrays are never written to, so that there is no need for a copy."""
-        name = np.dtype(dtype).name
+        name = name_of(dtype)
         short = {"bool": "bool", "bfloat": "bf", "float": "f", "uint": "u", "int": "i"}
         kind = next((kind for kind in short if name.startswith(kind)), None)
         if kind is None:

@@ -29,6 +29,17 @@ from overshot._lazy import (
 settings_of_jit: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("overshot.jit")
 
 
+# Outputs and rows are those of each job.
+_SETTINGS = tuple(name for name in _engine.evaluate.__kwdefaults__ or () if name not in ("out", "rows"))
+
+
+def check_settings(settings: Iterable[str]) -> None:
+    """Refuses what is no setting: a job would take it for one of its own names."""
+    for name in settings:
+        if name not in _SETTINGS:
+            raise TypeError(f"there is no setting {name!r}; the settings are {', '.join(_SETTINGS)}")
+
+
 def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
     """Computes lazy arrays together, and returns NumPy arrays, and NumPy's numbers for reductions.
 
@@ -39,6 +50,7 @@ def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
     for values in arrays:
         if not isinstance(values, Array):
             raise TypeError(f"{type(values).__name__} is not a lazy array")
+    check_settings(settings)
     settings = {**settings_of_jit.get({}), **settings}
     wanted = list(dict.fromkeys(map(_Key, arrays)))
     while pending := [key.of for key in wanted if key.of._value is None]:

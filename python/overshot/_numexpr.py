@@ -148,13 +148,19 @@ def translate(tree: ast.expr, kinds: dict[str, tuple[str, str]], optimization: s
     return _Translator(kinds, optimization).translate(tree)
 
 
+# What functions of constants are for NumExpr, too, which asks NumPy: conditions, and floats if the constant is a bool.
+_OF_BOOLS = (np.bool_, np.float16)
+_OF_CONSTANTS: dict[type, str] = {np.int64: "long", np.float16: "float", np.float32: "float"}
+_OF_CONSTANTS.update({np.float64: "double", float: "double"})
+
+
 def kind_of(constant: Any) -> str:
     """Returns the kind of a constant. Integers of Python are `int` if they have 32 bits."""
     if isinstance(constant, (bool, np.bool_)):
         return "bool"
     if isinstance(constant, (int, np.integer)) and not isinstance(constant, np.int64):
         return "int" if -(2**31) <= constant < 2**31 else "long"
-    found = {np.int64: "long", np.float32: "float", np.float64: "double", float: "double"}.get(type(constant))
+    found = _OF_CONSTANTS.get(type(constant))
     if found is not None:
         return found
     if isinstance(constant, (complex, np.complexfloating)):
@@ -168,9 +174,11 @@ def _literal(constant: Any, kind: str) -> str:
     if kind == "bool":
         return str(bool(constant))
     if kind in _INTEGERS:
+        # Scalars of NumPy cannot be compared with all integers.
+        constant = int(constant)
         if not -(2**63) <= constant < 2**63:
             raise OverflowError(f"{constant} does not fit in 64 bits; write it as a float: {constant}.0")
-        text = str(int(constant))
+        text = str(constant)
     else:
         text = repr(float(DTYPES[kind].type(constant)))
     return f"({text})" if text.startswith("-") else text
@@ -266,7 +274,11 @@ class _Translator:
         text, fold, allowed = _BINARY[sign]
         if not _has_values((a, b)):
             _kind(a, b)
-            return fold(a, b)
+            is_computed = sign is ast.Div and isinstance(b, _OF_BOOLS)
+            if not (is_computed or (sign in (ast.Div, ast.Pow) and isinstance(a, _OF_BOOLS))):
+                return fold(a, b)
+            # NumPy would compute with 16 bits, and NumExpr does not.
+            a = Value(_written(a, kind_of(a), is_alone=True), kind_of(a))
         if sign is ast.Pow and isinstance(a, Value) and not isinstance(b, Value):
             return self._power(a, b)
         kind = _kind(a, b)
@@ -324,7 +336,8 @@ class _Translator:
     def _unary(self, sign: ast.unaryop, a: Any) -> Any:
         if not _has_values((a,)):
             _kind(a)
-            return _UNARY[type(sign)](a)
+            # NumPy has no `+` of bools.
+            return a if isinstance(sign, ast.UAdd) and isinstance(a, np.bool_) else _UNARY[type(sign)](a)
         if isinstance(sign, ast.UAdd):
             return a
         text, allowed = ("-", _NUMBERS) if isinstance(sign, ast.USub) else ("~", _BITS)

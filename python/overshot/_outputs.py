@@ -18,7 +18,7 @@ def resolve(
     names: Sequence[str], optional: Sequence[str], given: dict[str, Any], inputs: list[tuple[str, Any]]
 ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
     """Returns the outputs of a run, `None` for a new array, and the arrays that are written after it, because they
-    share memory with others."""
+    share memory with others: the run writes an array like them."""
     outputs: list[tuple[str, Any]] = []
     copied: dict[str, Any] = {}
     used = [value for _, value in inputs if isinstance(value, (np.ndarray, memoryview))]
@@ -32,8 +32,11 @@ def resolve(
             on_gpu = gpu_array(value, name)
             if on_gpu is not None:
                 value = on_gpu
+            elif getattr(value, "ndim", 1) == 0:
+                problem = "an array without dimensions is no output; leave it out, and take the value that is returned"
+                raise ValueError(f"{name}: {problem}")
             elif any(np.may_share_memory(value, other) for other in used):
-                copied[name], value = value, None
+                copied[name], value = value, _like(name, value)
             else:
                 used.append(value)
         outputs.append((name, value))
@@ -57,7 +60,8 @@ def finished(
     for name, array in copied.items():
         whole, own = np.asarray(array), values[name]
         if name in kept:
-            whole.flat[: own.size] = own
+            count = math.prod(kept[name])
+            whole.flat[:count] = own.flat[:count]
         else:
             whole[...] = own
         values[name] = array
@@ -70,6 +74,22 @@ def finished(
         elif isinstance(value, _core.GpuArray):
             values[name] = value.owner
     return values
+
+
+def _like(name: str, array: Any) -> np.ndarray:
+    """Returns a new array with the dtype and the shape of the caller's, so that the run checks both before it begins.
+
+    What it cannot see in the new array is checked here.
+    """
+    whole = np.asarray(array)
+    if not whole.flags.writeable:
+        raise ValueError(f"{name}: the array is read-only")
+    extent = whole.itemsize
+    for stride, length in sorted((abs(each), n) for each, n in zip(whole.strides, whole.shape) if n > 1):
+        if stride < extent and whole.size:
+            raise ValueError(f"{name}: elements of the array overlap; pass a copy of it")
+        extent += stride * (length - 1)
+    return np.empty_like(whole, subok=False)
 
 
 def _first(array: np.ndarray, shape: list[int]) -> np.ndarray:

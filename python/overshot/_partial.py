@@ -8,6 +8,7 @@ from typing import Any
 from overshot import _core
 from overshot._outputs import opened
 from overshot._results import Results
+from overshot._settings import whole
 
 Rows = range | slice | tuple[int, int]
 """Adjacent rows: `range(a, b)`, `slice(a, b)` or `(a, b)`."""
@@ -27,6 +28,15 @@ def span(rows: Rows | None) -> tuple[int, int]:
     if not 0 <= first <= end < 1 << 64:
         raise ValueError(f"rows {first} to {end} make no sense: the first one comes before the end")
     return first, end
+
+
+def numbered(part: tuple[int, int]) -> tuple[int, int]:
+    """Returns the number of a part, and that of all parts."""
+    try:
+        number, of = part
+    except (TypeError, ValueError):
+        raise ValueError(f"part={part!r} is not a pair, such as (0, 2) for the first of two parts") from None
+    return whole("part", number), whole("part", of)
 
 
 class Partial:

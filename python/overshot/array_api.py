@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from overshot import _lazy_functions
+from overshot._columns import null_count
 from overshot._lazy import Array, _operand, _reduced_as, _unsupported, _viewed, array
 
 __array_api_version__ = "2024.12"
@@ -338,7 +339,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: builtin
     is_array = hasattr(obj, "dtype")
     if copy is False and not (is_array and dtype in (None, obj.dtype)):
         raise ValueError("copy=False is possible for arrays of the same dtype only; leave copy out")
-    values = array(obj if is_array else np.asarray(obj, dtype))
+    # Nulls are refused, of which NumPy would make NaN.
+    values = array(obj if is_array or null_count(obj) else np.asarray(obj, dtype))
     if copy:
         values = array(np.array(values))
     return _created(values if dtype in (None, values.dtype) else values.astype(dtype), device)

@@ -18,10 +18,11 @@ from distributed import Client
 from overshot import _core
 from overshot._dask_arrays import ArrayTasks, blocks_of
 from overshot._dask_ranges import RangeTasks
-from overshot._engine import Options, Size, returned
+from overshot._engine import Options, returned
 from overshot._kernel import Kernel
 from overshot._progress import Progress, shown
 from overshot._results import Results
+from overshot._settings import Size
 from overshot._work import prepare
 
 __all__ = ["evaluate"]

@@ -14,11 +14,12 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from typing import Any
 
 from overshot import _core
-from overshot._engine import Options, Size
+from overshot._engine import Options
 from overshot._kernel import Kernel
 from overshot._partial import Partial
 from overshot._parts import Ranges
 from overshot._progress import Progress, shown
+from overshot._settings import Size
 from overshot._work import Failed, Work, prepare, run
 
 __all__ = ["evaluate"]

@@ -26,9 +26,10 @@ import numpy as np
 
 from overshot import _core
 from overshot._columns import column
-from overshot._engine import Engine, Size, _shared, log_notes
+from overshot._engine import Engine, _shared, log_notes
 from overshot._outputs import finished, resolve
 from overshot._progress import Progress, shown
+from overshot._settings import Size
 
 __all__ = [
     "Assignment",

@@ -15,6 +15,7 @@ Blosc2's `evaluate`, `cumsum`, `cumprod`, `cumulative_sum` and `cumulative_prod`
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 import sys
@@ -117,13 +118,15 @@ class NumExpr:
         shapes = {each.shape for each in arrays if each.shape}
         shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
         axis, reduction = self._translation.axis, self._translation.reduction or ""
+        if axis is not None and axis >= len(shape):
+            raise ValueError(f"reduction axis is out of bounds: an array of shape {shape} has {len(shape)} axes")
+        if reduction in _OF_NUMPY and hasattr(out, "shape"):
+            _check_reduced(out.shape, shape, axis)
         if not self._is_elementwise:
             results = _run(expression, _inputs(arrays, inputs, shape), [], shape)[0]
             return _delivered(self._reduced(dict(results)), out, casting)
         if axis is None and reduction not in _RUNNING and self._fits(out, arrays, shape):
             return _elements(expression, arrays, inputs, shape, out)
-        if axis is not None and axis >= len(shape):
-            raise ValueError(f"reduction axis is out of bounds: an array of shape {shape} has {len(shape)} axes")
         result = _elements(expression, arrays, inputs, shape, _new(arrays, shape, self._dtype, order))
         if reduction in _RUNNING:
             result = _accumulated(reduction, result, axis)
@@ -446,6 +449,15 @@ def _run(expression: _core.Expression, inputs: Any, outputs: Any, shape: tuple[i
         rows *= size
     engine = _chosen or _engine._shared("auto", None, None, None, None)
     return engine._execute(expression, inputs, outputs, rows)
+
+
+def _check_reduced(own: tuple[int, ...], shape: tuple[int, ...], axis: int | None) -> None:
+    """Refuses the shape of an output that a reduction would be broadcast to."""
+    if axis is None and math.prod(own) != 1:
+        raise ValueError(f"out argument must have size 1 for a full reduction, and its shape is {own}")
+    reduced = own if axis is None else shape[:axis] + shape[axis + 1 :]
+    if own != reduced:
+        raise ValueError(f"out has the shape {own}, and the reduction {reduced}; pass an array of that shape")
 
 
 def _delivered(result: np.ndarray, out: Any, casting: Any) -> Any:

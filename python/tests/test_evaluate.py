@@ -71,6 +71,22 @@ def test_one_expression_returns_its_value_and_statements_return_a_mapping(evalua
     with pytest.raises(KeyError, match="there is no result 'q'; the results are 'y', 'z'"):
         r["q"]
     np.testing.assert_array_equal(evaluate("i * 0.5", rows=4), np.arange(4) * 0.5)
+    with pytest.raises(ValueError, match="this value is not used; give it a name"):
+        evaluate("t = x * x; sqrt(t) + t")
+    r = evaluate("t = x * x; y = sqrt(t) + t", out={"t": None})
+    np.testing.assert_array_equal(r["t"], x * x)
+    np.testing.assert_array_equal(r["y"], x + x * x)
+
+
+def test_separators_around_a_text_say_nothing(evaluate):
+    x = np.arange(6.0)
+    for text in ("\nx + 1", "\n    x + 1\n", "x + 1;", ";x + 1", "\r\n\tx + 1,\n;"):
+        np.testing.assert_array_equal(evaluate(text), x + 1)
+    for text in ("\nsum(x)", "sum(x);", "sum(x),", ";\n sum(x) ;\n"):
+        assert evaluate(text) == 15 and isinstance(evaluate(text), np.float64)
+    assert dict(evaluate("\n    sum(x)\n    m = max(x);\n")) == {"sum(x)": 15, "m": 5}
+    with pytest.raises(ValueError, match="there is nothing to compute"):
+        evaluate("\n;")
 
 
 GLOBAL = np.full(3, 10.0)
@@ -176,8 +192,55 @@ def test_other_objects_with_memory_are_arrays(evaluate):
         result = np.asarray(evaluate("x * 2"))
         np.testing.assert_array_equal(result.ravel(), 2 * expected)
     assert evaluate("sum(x)", x=b"\1\2") == 3
-    with pytest.raises(ValueError, match="x: the Arrow array has 1 nulls"):
-        evaluate("sum(x)", x=arrow.array([1.0, None]))
+
+
+def test_nulls_are_refused_by_name_and_never_become_nan(evaluate):
+    arrow = pytest.importorskip("pyarrow")
+    # A float could not hold the last one.
+    whole, some = [1, 2, 2**62 + 1], [1, None, 2**62 + 1]
+    makers = [
+        arrow.array,
+        lambda values: arrow.chunked_array([values, values]),
+        lambda values: arrow.table({"a": whole, "b": values}),
+        lambda values: arrow.record_batch({"a": whole, "b": values}),
+    ]
+    try:
+        import polars
+
+        makers += [polars.Series, lambda values: polars.DataFrame({"a": whole, "b": values})]
+    except ImportError:
+        pass
+    try:
+        import pandas
+
+        makers += [
+            lambda values: pandas.Series(values, dtype="Int64"),
+            lambda values: pandas.array(values, dtype="int64[pyarrow]"),
+            lambda values: pandas.DataFrame({"a": pandas.Series(values, dtype="int64[pyarrow]")}),
+        ]
+        for dtype in ("f8", pandas.SparseDtype("f8")):
+            assert np.isnan(evaluate("sum(x)", x=pandas.Series([1.0, np.nan], dtype=dtype)))
+        assert np.isnan(evaluate("sum(x)", x=pandas.DataFrame({"a": [1.0, np.nan]})))
+        assert evaluate("sum(x)", x=pandas.DataFrame({"null_count": [1.0, 2.0]})) == 3
+    except ImportError:
+        pass
+    for make in makers:
+        assert evaluate("max(x)", x=make(whole)) == 2**62 + 1
+        with pytest.raises(ValueError, match="x: the .* has [12] nulls; fill them first"):
+            evaluate("sum(x)", x=make(some))
+        with pytest.raises(ValueError, match="array: the .* nulls; fill them first"):
+            ov.array_api.asarray(make(some))
+
+
+def test_arrow_arrays_of_no_numbers_are_refused_by_name(evaluate):
+    arrow = pytest.importorskip("pyarrow")
+    bools = arrow.array([True, False])
+    with pytest.raises(TypeError, match=r"x: pass x.to_numpy\(zero_copy_only=False\), because the bools of Arrow"):
+        evaluate("sum(x)", x=bools)
+    assert evaluate("count(x)", x=bools.to_numpy(zero_copy_only=False)) == 1
+    for values, kind in ((["a"], "string"), ([[1, 2], [3]], "list<"), (arrow.array([1], arrow.date32()), "date32")):
+        with pytest.raises(TypeError, match=f"x: an Arrow array of {kind}.* is not an array of numbers"):
+            evaluate("sum(x)", x=arrow.array(values))
 
 
 @pytest.mark.parametrize(
@@ -216,6 +279,29 @@ def test_errors_are_of_the_exceptions_of_python(evaluate):
         ov.evaluate("sum(x)", device_memory="2 cows")
     with pytest.raises(TypeError, match="there is no output 'q'; the outputs are 'y'"):
         evaluate("y = x", out={"q": x})
+
+
+def test_settings_that_are_no_numbers_are_refused_by_name(tmp_path):
+    x = np.ones(3)
+    for setting in ("workers", "chunk", "device_memory", "pinned_memory"):
+        for value, problem in ((-1, "is out of range"), (4e3, "is not a whole number")):
+            with pytest.raises(ValueError, match=f"{setting}={value} {problem}"):
+                ov.evaluate("sum(x)", device="cpu", **{setting: value})
+    with pytest.raises(ValueError, match="chunk='2 cows' is not a size"):
+        ov.Engine(chunk="2 cows")
+    assert ov.evaluate("sum(x)", device="cpu", chunk=np.int64(4096)) == 3
+    for function in (ov.evaluate, ov.plan):
+        with pytest.raises(ValueError, match="rows=-1 is out of range; pass a number from 0"):
+            function("y = i", rows=-1)
+    for part, problem in (((-1, 2), "part=-1 is out of range"), (1, "part=1 is not a pair"), ((0, 1.5), "part=1.5 is")):
+        with pytest.raises(ValueError, match=problem):
+            ov.run_rows("sum(x)", part=part)
+    with pytest.raises(ValueError, match="total_rows=-3 is out of range"):
+        ov.run_rows("sum(i)", part=(0, 1), total_rows=-3)
+    with pytest.raises(ValueError, match="shape=-1 is out of range"):
+        ov.open(tmp_path / "x.raw", "f4", shape=(-1,))
+    with pytest.raises(ValueError, match="chunks=-1 is out of range"):
+        ov.create(tmp_path / "x.zarr", chunks=-1)
 
 
 def test_engines_keep_their_settings_and_close():

@@ -115,3 +115,12 @@ def test_fortran_order_of_fields_archives_and_several_files(evaluate, tmp_path):
     for part, own in [("1", price[:77]), ("2", price[77:78]), ("10", price[78:])]:
         np.save(tmp_path / f"x-{part}.npy", own.copy(order="C" if part == "2" else "F"))
     np.testing.assert_array_equal(evaluate("x + 1", x=tmp_path / "x-*.npy"), price + 1)
+
+
+def test_dtypes_of_another_byte_order_are_refused(tmp_path):
+    path = tmp_path / "x.raw"
+    np.arange(3, dtype=">i4").tofile(path)
+    for take in (ov.open, ov.create):
+        with pytest.raises(TypeError, match="dtype: the bytes of '>i4' are in an order .* pass 'int32'"):
+            take(path, ">i4")
+        take(path, np.dtype("i4"))

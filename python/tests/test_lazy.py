@@ -215,6 +215,12 @@ def test_what_is_not_supported_says_so():
         ov.compute(ov.array(np.empty(0)).min())
     with pytest.raises(TypeError, match="list is not a lazy array"):
         ov.compute([1])
+    # The last one would take the place of an input.
+    for name in ("divice", "out", "rows", "text", "a0"):
+        with pytest.raises(TypeError, match=f"there is no setting '{name}'; the settings are device, device_memory"):
+            ov.compute(x + 1, **{name: np.zeros(4)})
+        with pytest.raises(TypeError, match=f"there is no setting '{name}'"):
+            ov.jit(**{name: 3})
     with pytest.raises(TypeError):
         hash(x)
     with pytest.raises(ValueError, match="only one element|truth value"):
@@ -250,6 +256,9 @@ def test_numpys_spellings_of_the_same(compute):
         np.testing.assert_allclose(compute(lazy), expected)
     with pytest.raises(TypeError, match="numpy.round with decimals is not supported"):
         np.round(ov.array(a), 1)
+    for function in (lambda x: x.astype(">f4"), lambda x: x.sum(dtype=">f4"), lambda x: np.cumsum(x, dtype=">f4")):
+        with pytest.raises(TypeError, match="dtype: the bytes of '>f4' are in an order"):
+            function(ov.array(a))
     for name in _lazy._REDUCTIONS:
         for axis in (0, -1):
             own = getattr(ov.array(np.array(3.0)), name)

@@ -186,6 +186,24 @@ def test_operations_of_two_are_those_of_numexpr(pair):
 
 
 @needs_numexpr
+def test_functions_of_constants_are_those_of_numexpr():
+    constants = ("True", "1 > 2", "0", "2.5", "isnan(1.0)", "3000000000")
+    # What `copy` and `ones_like` of constants are, NumExpr cannot say.
+    texts = [f"{name}({value})" for name in OF_ONE for value in constants if name not in ("copy", "ones_like", "imag")]
+    texts += [f"{name}({value}, True)" for name in OF_TWO for value in constants]
+    texts += [
+        f"({left}) {sign} ({right})"
+        for sign in OPERATORS
+        for left, right in itertools.product(("True", "2", "2.5", "isnan(1.0)", "sqrt(True)", "sqrt(4)"), repeat=2)
+    ]
+    texts += ["+isnan(1.0)", "log(isinf(0))"]
+    wanted = [f"a * ({text})" for text in texts] + ["isinf(2.0) < a", "a ** isinf(1.0)", "where(sqrt(True), a, 1)"]
+    for dtype in ("i4", "f4", "f8"):
+        done = sum(same(text, {"a": array_of(dtype)}) for text in wanted)
+        assert done > 0.6 * len(wanted), done
+
+
+@needs_numexpr
 def test_generated_integer_expressions_are_those_of_numexpr():
     """Trees of any depth, of operations that are exact."""
     names = {name: array_of(dtype) for name, dtype in zip("abcdef", ["i1", "u2", "i4", "u4", "i8", "?"], strict=True)}
@@ -298,6 +316,18 @@ def test_outputs(evaluate):
         evaluate("u + 1", {"u": np.ones(2, "u8")}, casting="safe")
     with pytest.raises(ValueError):
         evaluate("a + 1", out=np.zeros((3, 3)))
+
+
+def test_reductions_are_not_broadcast_into_their_output(evaluate):
+    a = np.arange(6.0).reshape(2, 3)
+    for out in (np.zeros(()), np.zeros(1), np.zeros((1, 1))):
+        assert evaluate("sum(a)", out=out) is out and out.item() == 15
+    for shape in ((0,), (3,), (2, 3), (1, 2)):
+        with pytest.raises(ValueError, match="out argument must have size 1 for a full reduction"):
+            evaluate("sum(a)", out=np.zeros(shape))
+    for shape in ((1, 3), (2, 3), (1,), ()):
+        with pytest.raises(ValueError, match=r"out has the shape .*, and the reduction \(3,\)"):
+            evaluate("min(a, axis=0)", out=np.zeros(shape))
 
 
 def test_names_are_found_as_in_numexpr():

@@ -108,6 +108,41 @@ def test_arrays_that_cannot_be_written_are_refused(evaluate):
             run()
     with pytest.raises(ValueError, match="shape"):
         evaluate("x + 1", out=np.zeros((2, 2)))
+    for text, name in (("x + 1", "result"), ("sum(x)", r"sum\(x\)")):
+        with pytest.raises(ValueError, match=f"{name}: an array without dimensions is no output; leave it out"):
+            evaluate(text, out=np.zeros(()))
+
+
+def test_outputs_that_share_memory_are_checked_as_others_before_the_run(evaluate, tmp_path):
+    x, table = np.arange(6), np.arange(12.0).reshape(3, 4)
+    locked = x.view()
+    locked.flags.writeable = False
+    overlapping = np.lib.stride_tricks.as_strided(table, (3, 4), (8, 8))
+    for text, given, out, problem in (
+        ("x / 4", x, x, "holds i64, but the result is f64"),
+        ("x + 1", table[0], table, "has 4 rows but output p"),
+        ("x + 1", table[0], table[:1], "has the shape .1, 4. but the result has .4."),
+        ("x + 1", x, x[:5], "has 6 rows but output p"),
+        ("x + 1", x, locked, "p: the array is read-only"),
+        ("x + 1", table, overlapping, "p: elements of the array overlap; pass a copy"),
+    ):
+        before = out.copy()
+        with pytest.raises(ValueError, match=problem):
+            evaluate(f"p = {text}; q = x * 2", x=given, out={"p": out, "q": tmp_path / "q.npy"})
+        np.testing.assert_array_equal(out, before)
+        assert not list(tmp_path.iterdir())
+    # Where rows are filtered, the rest of the array keeps its values.
+    x = np.arange(6.0)
+    kept = evaluate("x[x > 3]", x=x, out=x[::-1])
+    np.testing.assert_array_equal(kept, [4, 5])
+    np.testing.assert_array_equal(x, [0, 1, 2, 3, 5, 4])
+
+
+def test_elements_that_a_kernel_does_not_write_keep_their_values():
+    x = np.arange(6.0)
+    code = 'extern "C" __global__ void f(long long rows, const double *x, double *y) {}'
+    outputs = ov.Engine(device="cpu").kernel(code)._bound((x,), {}, x)[2]
+    np.testing.assert_array_equal(dict(outputs)["y"], x)
 
 
 def test_a_file_in_another_place_is_not_an_array_in_memory(tmp_path):
