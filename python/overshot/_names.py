@@ -7,18 +7,12 @@ from typing import NamedTuple
 
 from overshot import _core
 
-
-def _parse(text: str) -> _core.Expression:
-    # What separates statements says nothing around all of them, as the lines at both ends of triple-quoted texts.
-    return _core.Expression(text.strip(";, \t\r\n") if isinstance(text, str) else text)
-
-
-_parse_once = lru_cache(maxsize=1024)(_parse)
+_parse = lru_cache(maxsize=1024)(_core.Expression)
 
 
 def parsed(text: str | _core.Expression) -> _core.Expression:
     """Returns an expression for a text."""
-    return text if isinstance(text, _core.Expression) else _parse_once(text)
+    return text if isinstance(text, _core.Expression) else _parse(text)
 
 
 class Names(NamedTuple):

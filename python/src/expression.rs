@@ -24,6 +24,8 @@ impl Expression {
     /// Parses statements, or a single expression without a name.
     #[new]
     fn new(text: &str) -> PyResult<Self> {
+        // What separates statements says nothing around all of them, as the lines at both ends of triple-quoted texts.
+        let text = text.trim_matches(|sign: char| sign.is_whitespace() || sign == ';' || sign == ',');
         let error = match overshot::Expression::parse(text) {
             Ok(parsed) => return Ok(Expression { parsed, text: text.into(), unnamed: None }),
             Err(error) => error,
