@@ -251,6 +251,16 @@ pub enum JobError {
         output: String,
     },
 
+    /// The journal of a run is a file of the job.
+    #[error("{} is both the journal and '{other}': give the run another journal", path.display())]
+    #[non_exhaustive]
+    JournalClash {
+        /// The file.
+        path: PathBuf,
+        /// The column of that file.
+        other: String,
+    },
+
     /// Integers that are counted are outside the range of the count.
     #[error(
         "'{result}' counts integers from 0 to below {keys}, but {count} elements have others: count more, or keep the \

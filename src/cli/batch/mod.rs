@@ -201,7 +201,8 @@ fn replaces(task: &Task, state: &State) -> bool {
 
 /// What a journal holds; `None` if there is none or it is of no use.
 fn read_journal(journal: &Journal) -> Option<Partial> {
-    Partial::from_bytes(&fs::read(journal.path()).ok()?).ok()
+    let file = Some(journal.path()).filter(|path| path.is_file())?;
+    Partial::from_bytes(&fs::read(file).ok()?).ok()
 }
 
 /// Makes the folders of the files that a task writes.
