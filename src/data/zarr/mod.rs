@@ -2,6 +2,7 @@
 //!
 //! <https://zarr-specs.readthedocs.io> has the format, versions 2 and 3.
 
+mod codecs;
 mod described;
 mod folder;
 mod grid;
@@ -334,16 +335,18 @@ fn opened(path: &Path) -> Result<(Array<Store>, Description)> {
     let store = Store::of(path).map_err(|error| io_error(path, "has no place", "check the path", error))?;
     let store = Arc::new(store);
     let open = || {
+        let mut described: serde_json::Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+        codecs::complete(&mut described)?;
         let described = match name {
             ".zarray" => {
-                let mut described: ArrayMetadataV2 = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+                let mut described: ArrayMetadataV2 = serde_json::from_value(described).map_err(|e| e.to_string())?;
                 if described.shape.is_empty() {
                     // The crate does not expect that an array without axes has Fortran order, which is the same there.
                     described.order = ArrayMetadataV2Order::C;
                 }
                 ArrayMetadata::V2(described)
             }
-            _ => ArrayMetadata::V3(serde_json::from_slice(&text).map_err(|e| e.to_string())?),
+            _ => ArrayMetadata::V3(serde_json::from_value(described).map_err(|e| e.to_string())?),
         };
         Array::new_with_metadata(store, "/", described).map_err(|e| e.to_string())
     };
@@ -428,11 +431,11 @@ impl Chunks for Decoder {
                 None => self.array.retrieve_chunk_opt(indices, &self.options),
             }
         };
-        let (mut failure, mut of_server) = (None, None);
+        let (mut failure, mut named) = (None, None);
         let decoded = without_panic(|| {
             let bytes = decode().map_err(|error| {
                 failure = io_failure(&error);
-                of_server = server_failure(&error);
+                named = named_failure(&error);
                 error.to_string()
             })?;
             let bytes = bytes.into_fixed().map_err(|error| error.to_string())?.into_owned();
@@ -442,7 +445,7 @@ impl Chunks for Decoder {
             }
         });
         decoded.map_err(|what| match failure {
-            _ if of_server.is_some() => of_server.unwrap_or_else(|| damaged(&self.path, &what)),
+            _ if named.is_some() => named.unwrap_or_else(|| damaged(&self.path, &what)),
             Some(error) => {
                 let remedy = too_many_open(&error).unwrap_or("check the disk, and the permissions of the file");
                 io_error(&self.path, format!("its chunk {indices:?} cannot be read"), remedy, error)
@@ -458,8 +461,8 @@ fn io_failure(error: &ArrayError) -> Option<io::Error> {
     Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error))
 }
 
-/// Returns the error of a server, if that is what it is.
-fn server_failure(error: &ArrayError) -> Option<Error> {
+/// Returns an error that names its file or URL, if that is what it is.
+fn named_failure(error: &ArrayError) -> Option<Error> {
     error_within(read_failure(error)?)
 }
 
