@@ -104,7 +104,10 @@ s.zarr/t: 10,010 rows of f32, 40.0 kB, shape (1001, 10)
     fs::write(path, described.to_string()).unwrap();
     let done = place.overshot(&["info", "t"]);
     let text = "\n  zarr 3, chunks (); bytes\n";
-    assert!(done.code == Some(0) && done.stdout.starts_with("t: 1 row of f32") && done.stdout.ends_with(text), "{done:?}");
+    assert!(
+        done.code == Some(0) && done.stdout.starts_with("t: 1 row of f32") && done.stdout.ends_with(text),
+        "{done:?}"
+    );
     fs::create_dir(place.path("empty.zarr")).unwrap();
     let done = place.overshot(&["info", "empty.zarr"]);
     assert!(done.code == Some(1) && done.stdout.contains("is no Zarr array"), "{done:?}");

@@ -460,4 +460,10 @@ fn several_arrays_are_one_input() {
     assert!(source.decode_memory() > 0);
     assert_eq!(read_all(source, 4), values);
     assert_eq!(bits(Dtype::U8, 1), u64::from(values[1]));
+    for (group, name) in [("q0.zarr", "price"), ("q1.zarr", "size")] {
+        let group = folder.path().join(group);
+        write(&group.join(name), &How::plain(5), &[4, 3], &[2, 2]);
+        fs::write(group.join(".zgroup"), r#"{"zarr_format": 2}"#).unwrap();
+    }
+    says(open(folder.path().join("q*.zarr"), None), &["q0.zarr/price holds 'price', but", "size holds 'size'"]);
 }

@@ -62,6 +62,8 @@ const SPAN: u64 = 1 << 30;
 /// ```
 pub struct Zarr {
     path: PathBuf,
+    /// Its name in the group that was opened.
+    name: Option<String>,
     dtype: Dtype,
     shape: Vec<u64>,
     is_direct: bool,
@@ -144,7 +146,9 @@ impl Zarr {
 
     /// Opens an array of a group, or the array itself if there is no name.
     pub(super) fn of(path: &Path, name: Option<&str>, reading: ReadMode) -> Result<Zarr> {
-        let path = place(path, name)?;
+        let (group, path) = (path, place(path, name)?);
+        let name = path.strip_prefix(group).ok().map(|name| name.to_string_lossy().into_owned());
+        let name = name.filter(|name| !name.is_empty());
         let (array, description) = opened(&path)?;
         let dtype = dtype_of(array.data_type()).map_err(|kind| {
             let problem = format!("has values of {kind}, which are no numbers that a job can read");
@@ -165,7 +169,7 @@ impl Zarr {
         let decoder = Decoder { path: path.clone(), array, shards, bytes: grid.chunk_bytes(), options };
         let slabs = Slabs::new(decoder, grid, dtype.size(), window);
         let (is_direct, refused, is_unlisted) = (reading == ReadMode::Direct, Mutex::default(), AtomicBool::default());
-        Ok(Zarr { path, dtype, shape, is_direct, slabs, description, refused, is_unlisted })
+        Ok(Zarr { path, name, dtype, shape, is_direct, slabs, description, refused, is_unlisted })
     }
 
     /// See [`StoredArray::all`].
@@ -194,6 +198,11 @@ impl Zarr {
     /// Returns whether a path has the name of a store.
     pub(super) fn is_named(path: &Path) -> bool {
         path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"))
+    }
+
+    /// Returns its name in the group that was opened; `None` if it is the array that was opened.
+    pub(super) fn name_in_group(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Returns the size in bytes of the elements.
