@@ -84,6 +84,14 @@ def trades(tmp_path):
     return tmp_path / "t.parquet", price, size
 
 
+def test_booleans_take_the_place_of_nulls(evaluate, tmp_path):
+    path = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"b": [True, None, False]}), path)
+    for value in [True, np.True_, 1, "true", False, np.False_, 0]:
+        found = evaluate("b", b=ov.open(path, nulls=value))
+        assert found.tolist() == [True, value not in (False, 0), False]
+
+
 def test_columns_are_named_with_a_dot(evaluate, trades):
     path, price, size = trades
     np.testing.assert_array_equal(evaluate("t.price * t.size", t=path), price * size)

@@ -61,7 +61,7 @@ pub enum Command {
     /// Takes a few seconds, and a few more for each GPU. Plans and reports use the result, which is saved in
     /// ~/.cache/overshot. Set OVERSHOT_CACHE to use another directory, or to the empty string to save nothing
     Bench(BenchArgs),
-    /// Show the dtype, shape, rows and bytes of files; with --stats also their minimum, maximum and mean
+    /// Show the dtype, shape, rows and bytes of files; with --stats also the minimum, maximum and mean of arrays
     Info(InfoArgs),
     /// List the functions that expressions may use
     Functions,
@@ -417,7 +417,7 @@ pub struct InfoArgs {
     #[arg(value_name = "FILE[:DTYPE]", required = true, value_parser = file())]
     pub files: Vec<NamedFile>,
 
-    /// Also read all rows, for the minimum, maximum, mean and number of NaN
+    /// Also read all rows, for the minimum, maximum, mean and number of NaN: of arrays, but not of columns and fields
     #[arg(long)]
     pub stats: bool,
 

@@ -57,6 +57,9 @@ struct Info {
     /// The arrays of a store.
     arrays: Option<Vec<Stored>>,
     stats: Option<Stats>,
+    /// Whether statistics were asked for, and are not computed, because it has columns, fields or several arrays.
+    #[serde(skip)]
+    lacks_stats: bool,
     /// Why a job cannot read the file, and what to do.
     problem: Option<String>,
 }
@@ -101,7 +104,7 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         && file.member.is_none()
         && let Ok(Some(table)) = Table::of(&paths)
     {
-        return Ok(info.with_table(table));
+        return Ok(Info { lacks_stats: args.stats, ..info.with_table(table) });
     }
     let stored = if file.is_raw { Ok(None) } else { StoredArray::all(first) };
     let stored = match stored {
@@ -117,7 +120,7 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         info = Info { file_bytes, ..info.with_arrays(arrays.iter().map(Stored::of).collect()) };
         // Several stores are one input if each has one array.
         if !is_one && paths.len() == 1 {
-            return Ok(info);
+            return Ok(Info { lacks_stats: args.stats, ..info });
         }
     }
     let is_npy_name = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
@@ -144,6 +147,7 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         Some(field) => file.with_field(&field.name).open(ReadMode::default()),
         None => file.open(ReadMode::default()),
     };
+    info.lacks_stats = args.stats && record.is_some();
     info.fields = record.as_ref().map(|record| record.fields.iter().map(Field::of).collect());
     match opened {
         Err(error) => info.problem = Some(problem_of(error, &file.path)),
@@ -196,6 +200,7 @@ impl Info {
             keys: Vec::new(),
             arrays: None,
             stats: None,
+            lacks_stats: false,
             problem: None,
         }
     }
@@ -251,6 +256,10 @@ impl Info {
         self.fields.iter().flatten().for_each(|field| line(field.text()));
         if let Some(stats) = &self.stats {
             line(stats.text());
+        }
+        if self.lacks_stats && self.problem.is_none() {
+            let job = "overshot run 'min(t.NAME), max(t.NAME), mean(t.NAME)'";
+            line(dim(&units::one_line(&format!("no statistics of columns, fields and groups: {job} t={}", self.path))));
         }
         if let Some(problem) = &self.problem {
             line(units::one_line(problem));

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Values {
     Numbers(Dtype),
-    /// Integers of 64 bits, which are read as such on request. With the name of the type.
-    Timestamps(String),
+    /// Integers of 64 bits, which are read as such on request. With the name of the type, and their unit, such as `us`.
+    Timestamps(String, &'static str),
     /// What they are instead, such as `is nested`.
     Refused(String),
 }
@@ -24,17 +24,17 @@ impl Values {
     pub(super) fn dtype(&self, with_timestamps: bool) -> Option<Dtype> {
         match self {
             Values::Numbers(dtype) => Some(*dtype),
-            Values::Timestamps(_) => with_timestamps.then_some(Dtype::I64),
+            Values::Timestamps(..) => with_timestamps.then_some(Dtype::I64),
             Values::Refused(_) => None,
         }
     }
 
     /// Returns the dtype as which the column of a table is read.
-    pub(super) fn read_as(&self, path: &Path, name: &str, options: &ColumnOptions) -> Result<Dtype> {
+    fn read_as(&self, path: &Path, name: &str, options: &ColumnOptions) -> Result<Dtype> {
         match self {
             Values::Numbers(dtype) => Ok(*dtype),
-            Values::Timestamps(_) if options.timestamps => Ok(Dtype::I64),
-            Values::Timestamps(kind) => {
+            Values::Timestamps(..) if options.timestamps => Ok(Dtype::I64),
+            Values::Timestamps(kind, _) => {
                 let problem = format!("its column '{name}' is of the type {kind}");
                 let remedy = "read the integers that the file has for them (--timestamps, ov.open(..., \
                               timestamps=True), ColumnOptions::timestamps), or write it as numbers";
@@ -54,6 +54,8 @@ pub(super) struct Column {
     pub path: PathBuf,
     pub name: String,
     pub dtype: Dtype,
+    /// The unit of timestamps.
+    unit: Option<&'static str>,
     nulls: Nulls,
     /// The version of the file when it was opened.
     version: Option<u128>,
@@ -61,9 +63,19 @@ pub(super) struct Column {
 
 impl Column {
     /// A column of a file that has been opened.
-    pub(super) fn new(file: &Opened, name: &str, dtype: Dtype, options: &ColumnOptions) -> Column {
+    ///
+    /// # Errors
+    /// If its values are not read with these options.
+    pub(super) fn new(file: &Opened, name: &str, values: &Values, options: &ColumnOptions) -> Result<Column> {
+        let dtype = values.read_as(&file.path, name, options)?;
+        let unit = if let Values::Timestamps(_, unit) = values { Some(*unit) } else { None };
         let nulls = Nulls::new(options, dtype);
-        Column { path: file.path.clone(), name: name.into(), dtype, nulls, version: file.version() }
+        Ok(Column { path: file.path.clone(), name: name.into(), dtype, unit, nulls, version: file.version() })
+    }
+
+    /// Returns what its rows are, for messages: a dtype, or timestamps with their unit.
+    pub(super) fn holds(&self) -> String {
+        self.unit.map_or_else(|| self.dtype.to_string(), |unit| format!("timestamps in {unit}"))
     }
 
     /// Returns the bytes of the value for the place of nulls.
@@ -96,23 +108,46 @@ impl Column {
     }
 }
 
-/// Returns the place of a column among those of a table, each with its name and whether it can be read. Without a name,
-/// it is the only one that can be read.
-pub(super) fn found(path: &Path, columns: &[(String, bool)], name: Option<&str>) -> Result<usize> {
-    let readable = || columns.iter().enumerate().filter(|(_, (_, is_readable))| *is_readable);
-    match name {
-        Some(name) => columns.iter().position(|(own, _)| own == name).ok_or_else(|| {
-            let all: Vec<&str> = columns.iter().map(|(own, _)| &**own).collect();
-            Error::file(path, format!("has no column '{name}', only {}", names(&all)), "check the name")
-        }),
-        None => {
-            let mut only = readable();
-            match (only.next(), only.next()) {
-                (Some((place, _)), None) => Ok(place),
-                _ => Err(no_name(path, &readable().map(|(_, (own, _))| &**own).collect::<Vec<_>>())),
-            }
+/// A column as it is found by its name.
+pub(super) struct Named {
+    pub name: String,
+    /// Whether it can be read.
+    pub is_readable: bool,
+    /// Whether it is in another column, whose name its own one begins with.
+    pub is_inner: bool,
+}
+
+/// Returns the place of a column among those of a table. Without a name, it is the only one that can be read.
+pub(super) fn found(path: &Path, columns: &[Named], name: Option<&str>) -> Result<usize> {
+    let Some(name) = name else {
+        let readable = || columns.iter().enumerate().filter(|(_, own)| own.is_readable);
+        let mut only = readable();
+        return match (only.next(), only.next()) {
+            (Some((place, _)), None) => Ok(place),
+            _ => Err(no_name(path, &readable().map(|(_, own)| &*own.name).collect::<Vec<_>>())),
+        };
+    };
+    let mut own = (0..columns.len()).filter(|place| !columns[*place].is_inner && columns[*place].name == name);
+    match (own.next(), own.count()) {
+        (Some(place), 0) => return Ok(place),
+        (Some(_), others) => {
+            let problem = format!("has {} columns with the name '{name}', which is ambiguous", others + 1);
+            return Err(Error::file(path, problem, "write it again with a name for each"));
         }
+        (None, _) => {}
     }
+    // Whoever opens it says that it is nested.
+    let is_part = |own: &Named| {
+        let rest = own.name.strip_prefix(name).filter(|_| own.is_inner);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    columns.iter().position(is_part).ok_or_else(|| {
+        let all: Vec<&str> = columns.iter().filter(|own| !own.is_inner).map(|own| &*own.name).collect();
+        if all.is_empty() {
+            return Error::file(path, "is a table without columns", "name a file that has some");
+        }
+        Error::file(path, format!("has no column '{name}', only {}", names(&all)), "check the name")
+    })
 }
 
 /// Returns the error for a file that says one thing and holds another.

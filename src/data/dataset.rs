@@ -35,6 +35,30 @@ impl Dataset {
         }
     }
 
+    /// Returns the column of a table or the array of a group that is read.
+    pub(super) fn column(&self) -> Option<&str> {
+        match self {
+            Dataset::Npy(_) | Dataset::Raw(_) => None,
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => Some(&column.meta().name),
+            #[cfg(feature = "parquet")]
+            Dataset::Parquet(column) => Some(&column.meta().name),
+            #[cfg(feature = "zarr")]
+            Dataset::Zarr(array) => array.name_in_group(),
+        }
+    }
+
+    /// Returns what the rows are, for messages: a dtype, or timestamps with their unit.
+    pub(super) fn holds(&self) -> String {
+        match self {
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => column.meta().holds(),
+            #[cfg(feature = "parquet")]
+            Dataset::Parquet(column) => column.meta().holds(),
+            _ => self.source().dtype().to_string(),
+        }
+    }
+
     pub(super) fn input(self) -> Input<'static> {
         match self {
             Dataset::Npy(npy) => npy.into(),

@@ -248,9 +248,9 @@ impl Scalar {
     }
 
     /// Parses a text such as `2.5`, `-3` or `true` as a value of `dtype`. Returns `None` if the text is not a value
-    /// of that dtype or is out of its range.
+    /// of that dtype or is out of its range. Other numbers are rounded to the nearest float.
     pub fn parse(text: &str, dtype: Dtype) -> Option<Scalar> {
-        Some(match dtype {
+        let value = match dtype {
             Dtype::Bool => Scalar::Bool(text.parse().ok()?),
             Dtype::I8 => Scalar::I8(text.parse().ok()?),
             Dtype::I16 => Scalar::I16(text.parse().ok()?),
@@ -264,7 +264,10 @@ impl Scalar {
             Dtype::Bf16 => Scalar::Bf16(half::bf16_of(text.parse().ok()?)),
             Dtype::F32 => Scalar::F32(text.parse().ok()?),
             Dtype::F64 => Scalar::F64(text.parse().ok()?),
-        })
+        };
+        // A number that is too large is rounded to an infinity, too.
+        let word = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
+        (!value.as_f64().is_infinite() || word.starts_with("inf")).then_some(value)
     }
 
     /// Returns the bits of the value, in the low bits of the word.

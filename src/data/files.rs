@@ -34,18 +34,20 @@ impl Files {
     /// Joins files, of which there is at least one.
     ///
     /// # Errors
-    /// If the dtypes differ, or the shapes differ in more than the lengths of the first dimension.
+    /// If the dtypes or the columns differ, or the shapes differ in more than the lengths of the first dimension.
     pub(super) fn new(name: &Path, parts: Vec<Dataset>) -> Result<Files> {
+        check_columns(&parts)?;
         let shape = joined_shape(&parts)?;
         let bytes = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes()));
         let (mut rows, mut dtype) = (0u64, Dtype::U8);
         let (mut files, mut grains) = (Vec::<(u64, Dataset)>::with_capacity(parts.len()), Vec::new());
         for part in parts {
             let source = part.source();
-            match files.first().map(|(_, first)| first.source()) {
-                Some(first) if first.dtype() != source.dtype() => {
-                    let (own, other_dtype) = (first.dtype().to_string(), source.dtype().to_string());
-                    let (first, other) = (path_of(first), path_of(source));
+            match files.first() {
+                // Timestamps of two units have one dtype.
+                Some((_, first)) if first.holds() != part.holds() => {
+                    let (own, other_dtype) = (first.holds(), part.holds());
+                    let (first, other) = (path_of(first.source()), path_of(source));
                     return Err(JobError::FilesDtype { first, own, other, other_dtype }.into());
                 }
                 _ => dtype = source.dtype(),
@@ -98,6 +100,19 @@ impl Files {
 /// Returns the path of a file.
 fn path_of(file: &dyn Source) -> PathBuf {
     file.path().map(PathBuf::from).unwrap_or_default()
+}
+
+/// Checks that the files have the same column, which may be the only one of each.
+fn check_columns(parts: &[Dataset]) -> Result<()> {
+    let mut named = parts.iter().filter_map(|part| Some((part.source(), part.column()?)));
+    let Some((first, own)) = named.next() else { return Ok(()) };
+    match named.find(|(_, name)| *name != own) {
+        None => Ok(()),
+        Some((other, other_name)) => {
+            let (first, other) = (path_of(first), path_of(other));
+            Err(JobError::FilesColumn { first, own: own.into(), other, other_name: other_name.into() }.into())
+        }
+    }
 }
 
 /// Returns the shape of all files together; `None` if none has one.

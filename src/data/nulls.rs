@@ -14,7 +14,7 @@ pub(super) struct Nulls {
 
 impl Nulls {
     pub(super) fn new(options: &ColumnOptions, dtype: Dtype) -> Nulls {
-        let bits = |text: &str| Scalar::parse(text, dtype).map(|value| value.bits().to_ne_bytes());
+        let bits = |text: &str| Scalar::parse(word(text, dtype), dtype).map(|value| value.bits().to_ne_bytes());
         Nulls { dtype, value: options.nulls.as_ref().map(|text| (text.clone(), bits(text))) }
     }
 
@@ -57,5 +57,14 @@ impl Nulls {
             None => format!("column {name}"),
             Some((text, _)) => format!("column {name}, nulls {text}"),
         }
+    }
+}
+
+/// Returns a value as it is parsed. Python and others write booleans in other ways.
+fn word(text: &str, dtype: Dtype) -> &str {
+    match text {
+        "True" | "TRUE" | "1" if dtype == Dtype::Bool => "true",
+        "False" | "FALSE" | "0" if dtype == Dtype::Bool => "false",
+        text => text,
     }
 }

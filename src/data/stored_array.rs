@@ -20,7 +20,8 @@ pub struct StoredArray {
     pub dtype: Option<Dtype>,
     /// The lengths of the axes, outermost first.
     pub shape: Vec<u64>,
-    /// The lengths of the chunks, which are decoded as a whole; empty if these are not regular.
+    /// The lengths of the chunks, which are decoded as a whole; empty if these are not regular, or the array
+    /// has no axes.
     pub chunks: Vec<u64>,
     /// The lengths of the shards, which are files of several chunks, if there are any.
     pub shards: Option<Vec<u64>>,

@@ -671,6 +671,24 @@ fn check_files(
     Ok(())
 }
 
+/// Checks that the journal of a run, which is replaced and removed, is no file of the job.
+pub(super) fn check_journal(job: &Job<'_>, journal: &Path) -> Result<()> {
+    let inputs = job.inputs.iter().flat_map(|(name, input)| {
+        let files = input.source().files();
+        files.into_iter().map(move |path| (name, path))
+    });
+    let outputs = job.all_outputs().filter_map(|(name, output)| Some((name, output.target().path()?)));
+    for (name, path) in inputs.chain(outputs) {
+        let mut files = FileSet::new();
+        // The first file of a set clashes with none.
+        let _ = files.read(path, name);
+        if let Err(Clash(other)) = files.write(journal, "the journal") {
+            return Err(JobError::JournalClash { path: journal.into(), other }.into());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::check::bind;
+use super::check::{bind, check_journal};
 use super::parts::{Ahead, check_targets, identify, step_of};
 use crate::data::{Output, Parts, Unsynced};
 use crate::error::{Error, JobError, Result};
@@ -42,6 +42,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`run_rows`](Engine::run_rows) and of [`Partial::finish`].
+    /// [`Error::InvalidJob`](crate::Error::InvalidJob) if the journal is a file of the job.
     /// [`Error::File`](crate::Error::File) with the path of the journal if it is of another job or of changed inputs,
     /// is damaged or in use, or if the rows that it stands for are gone. After an error, the journal and the hidden
     /// files stay.
@@ -58,6 +59,7 @@ impl Engine {
         }) {
             return Err(JobError::ResumableOutput { name: name.clone() }.into());
         }
+        check_journal(&job, journal.path())?;
         let id = identify(&job, &bound)?;
         let (open, mut all) = OpenJournal::open(journal, &id)?;
         // A run that was interrupted at its end may have named its outputs.

@@ -251,6 +251,16 @@ pub enum JobError {
         output: String,
     },
 
+    /// The journal of a run is a file of the job.
+    #[error("{} is both the journal and '{other}': give the run another journal", path.display())]
+    #[non_exhaustive]
+    JournalClash {
+        /// The file.
+        path: PathBuf,
+        /// The column of that file.
+        other: String,
+    },
+
     /// Integers that are counted are outside the range of the count.
     #[error(
         "'{result}' counts integers from 0 to below {keys}, but {count} elements have others: count more, or keep the \
@@ -372,7 +382,24 @@ pub enum JobError {
         dtype: String,
     },
 
-    /// Files that are read as one input hold different dtypes.
+    /// Files that are read as one input have columns of different names.
+    #[error(
+        "{} holds '{own}', but {} holds '{other_name}', and they are read as one input: name files with the same \
+         columns", first.display(), other.display()
+    )]
+    #[non_exhaustive]
+    FilesColumn {
+        /// The first file.
+        first: PathBuf,
+        /// The only column of it that can be read, or the only array.
+        own: String,
+        /// The file that differs.
+        other: PathBuf,
+        /// The only column of it that can be read, or the only array.
+        other_name: String,
+    },
+
+    /// Files that are read as one input hold different dtypes, or timestamps in different units.
     #[error(
         "{} holds {own}, but {} holds {other_dtype}, and they are read as one input: convert one of them, or name \
          fewer files", first.display(), other.display()
@@ -381,11 +408,11 @@ pub enum JobError {
     FilesDtype {
         /// The first file.
         first: PathBuf,
-        /// The dtype that it holds.
+        /// The dtype that it holds, or the unit of its timestamps.
         own: String,
         /// The file that differs.
         other: PathBuf,
-        /// The dtype that it holds.
+        /// The dtype that it holds, or the unit of its timestamps.
         other_dtype: String,
     },
 

@@ -124,6 +124,10 @@ impl Drop for OpenJournal {
 /// Opens a file and locks it.
 fn lock(path: &Path) -> Result<File> {
     let unusable = |error| cannot(path, "the journal cannot be opened", error);
+    // To read a pipe waits for a writer.
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(Error::file(path, "is not a regular file", "give the run another journal"));
+    }
     loop {
         let options = File::options().read(true).append(true).create(true).open(path);
         let file = options.map_err(unusable)?;

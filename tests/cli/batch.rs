@@ -479,18 +479,19 @@ fn mistakes(device: &str) -> Outcome {
 fn arguments(device: &str) -> Outcome {
     let place = place(device, STEPS);
     let before = place.files();
-    for (args, word) in [
-        (&["x=x.npy"][..], "NAME=PATH"),
-        (&["--force"], "--force"),
-        (&["--device", device], "--device"),
-        (&["--partial", "p", "--part", "0/2"], "--part"),
-        (&["--html", "p.html"], "--html"),
+    let in_file = "write it in the file";
+    for (args, word, remedy) in [
+        (&["x=x.npy"][..], "NAME=PATH", in_file),
+        (&["--force"], "--force", in_file),
+        (&["--device", device], "--device", in_file),
+        (&["--partial", "p", "--part", "0/2"], "--part", "leave it out"),
+        (&["--html", "p.html"], "--html", in_file),
     ] {
-        job(&place, args).is_error(2, &["job.toml: ", word, "is not for job files", "write it in the file"]);
+        job(&place, args).is_error(2, &["job.toml: ", word, "is not for job files", remedy]);
         let plan = place.overshot(&[&["plan", "job.toml"], args].concat());
         plan.is_error(2, &["job.toml: ", word, "is not for job files"]);
     }
-    place.overshot(&["plan", "job.toml", "--quiet"]).is_error(2, &["--quiet is not for job files"]);
+    place.overshot(&["plan", "job.toml", "--quiet"]).is_error(2, &["--quiet is not for job files", "leave it out"]);
     place.refused(2, &["--all applies only to job files"], &["sum(i)", "--rows", "5", "--all"]);
     assert_eq!(place.files(), before);
     RAN

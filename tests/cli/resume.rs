@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     ("a run without --resume names what an interrupted one left", named),
     ("outputs with --fsync", fsync),
     ("arguments of --resume that make no sense", usage),
+    ("a journal that is a file of the job", clashes),
 ];
 
 // The rows of t.arrow do not end where a chunk does, and something is behind them.
@@ -148,5 +149,39 @@ fn usage(device: &str) -> Outcome {
     place.refused(2, &["a number of seconds"], &["y = x", "x=x.npy", "y=y.npy", "--resume", "--resume-every=soon"]);
     place.refused(2, &["--resume"], &["y = x", "x=x.npy", "y=y.npy", "--resume-every=1"]);
     place.refused(2, &["--partial"], &["sum(x)", "x=x.npy", "--resume=j", "--part=0/2", "--partial=p"]);
+    RAN
+}
+
+fn clashes(device: &str) -> Outcome {
+    let place = place(device);
+    for name in ["x.npy", "y.npy"] {
+        place.npy("y.npy", &[7.0]);
+        let words = [name, "is both the journal and", "give the run another journal"];
+        for path in [name, &format!("./{name}")] {
+            let resume = format!("--resume={path}");
+            place.refused(2, &words, &["y = x", "x=x.npy", "y=y.npy", "--force", &resume]);
+        }
+    }
+    // An empty file is taken for a journal that was not written yet, and the name may be that of the default.
+    place.raw("empty.f64", &[]);
+    let empty = ["y = x", "x=empty.f64:f64", "y=y.npy", "--force", "--resume=empty.f64"];
+    place.refused(2, &["empty.f64", "both the journal and 'x'"], &empty);
+    let beside = ["y = x; z = x", "x=x.npy", "y=y.npy", "z=.y.npy.journal:f64", "--resume", "--force"];
+    place.refused(2, &[".y.npy.journal", "both the journal and 'z'"], &beside);
+    let job = "[step.s]\nrun = \"y = x\"\nfiles = { x = \"x.npy\", y = \"y.npy\" }\nforce = true\nresume = \"y.npy\"\n";
+    place.raw("job.toml", job.as_bytes());
+    let before = fs::read(place.path("y.npy"))?;
+    let done = place.overshot(&["run", "job.toml"]);
+    assert!(done.code == Some(2) && done.stderr.contains("y.npy is both the journal and 'y'"), "{done:?}");
+    assert!(fs::read(place.path("y.npy"))? == before);
+
+    let fifo = Command::new("mkfifo").arg(place.path("fifo")).status()?;
+    assert!(fifo.success());
+    let pipe = ["y = x", "x=x.npy", "y=y.npy", "--force", "--resume=fifo"];
+    place.refused(1, &["fifo", "is not a regular file"], &pipe);
+    let job = job.replace("\"y.npy\"\n", "\"fifo\"\n");
+    place.raw("job.toml", job.as_bytes());
+    let done = place.overshot(&["run", "job.toml"]);
+    assert!(done.code == Some(1) && done.stderr.contains("fifo: is not a regular file"), "{done:?}");
     RAN
 }

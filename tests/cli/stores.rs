@@ -95,6 +95,19 @@ s.zarr/t: 10,010 rows of f32, 40.0 kB, shape (1001, 10)
         "shards": null, "codecs": ["bytes"], "file_bytes": file["arrays"][0]["file_bytes"],
     });
     assert_eq!(file["arrays"], json!([own]));
+    // An array without axes has one chunk, which has no lengths.
+    let path = place.path("t/zarr.json");
+    fs::create_dir(place.path("t")).unwrap();
+    let mut described: Value = serde_json::from_slice(&fs::read(place.path("s.zarr/t/zarr.json")).unwrap()).unwrap();
+    described["shape"] = json!([]);
+    described["chunk_grid"]["configuration"]["chunk_shape"] = json!([]);
+    fs::write(path, described.to_string()).unwrap();
+    let done = place.overshot(&["info", "t"]);
+    let text = "\n  zarr 3, chunks (); bytes\n";
+    assert!(
+        done.code == Some(0) && done.stdout.starts_with("t: 1 row of f32") && done.stdout.ends_with(text),
+        "{done:?}"
+    );
     fs::create_dir(place.path("empty.zarr")).unwrap();
     let done = place.overshot(&["info", "empty.zarr"]);
     assert!(done.code == Some(1) && done.stdout.contains("is no Zarr array"), "{done:?}");

@@ -40,7 +40,9 @@ fn refuse_others(path: &Path, given: &[String], allowed: &[&str]) -> Result {
     match given.iter().find(|name| *name != "EXPR" && !allowed.contains(&name.as_str())) {
         Some(name) => {
             let (path, known) = (path.display(), allowed.join(", "));
-            let text = format!("{path}: {name} is not for job files, only {known}: write it in the file");
+            let is_refused = name.strip_prefix("--").is_some_and(|name| step::REFUSED.contains(&name));
+            let remedy = if is_refused { "leave it out" } else { "write it in the file" };
+            let text = format!("{path}: {name} is not for job files, only {known}: {remedy}");
             Err(Failure::Usage(text))
         }
         None => Ok(()),
@@ -201,7 +203,8 @@ fn replaces(task: &Task, state: &State) -> bool {
 
 /// What a journal holds; `None` if there is none or it is of no use.
 fn read_journal(journal: &Journal) -> Option<Partial> {
-    Partial::from_bytes(&fs::read(journal.path()).ok()?).ok()
+    let file = Some(journal.path()).filter(|path| path.is_file())?;
+    Partial::from_bytes(&fs::read(file).ok()?).ok()
 }
 
 /// Makes the folders of the files that a task writes.

@@ -16,7 +16,7 @@ use crate::cli::job::{self, Computation, Use};
 use crate::cli::{Failure, Result, kernel, parts};
 
 /// Options that are not those of a step: they are of the whole command, or make a part of a job.
-const REFUSED: [&str; 8] = ["all", "help", "json", "part", "partial", "quiet", "verbose", "version"];
+pub const REFUSED: [&str; 8] = ["all", "help", "json", "part", "partial", "quiet", "verbose", "version"];
 
 /// Options that change neither results nor outputs. A step is not run again if they change.
 const NEUTRAL: [&str; 10] = [

@@ -14,7 +14,7 @@ pub struct Stored {
     /// The dtype; `None` for an array that cannot be read.
     dtype: Option<&'static str>,
     shape: Vec<u64>,
-    /// The lengths of the chunks; empty if they are not regular.
+    /// The lengths of the chunks; empty if they are not regular, or the array has no axes.
     chunks: Vec<u64>,
     shards: Option<Vec<u64>>,
     codecs: Vec<String>,
@@ -39,7 +39,11 @@ impl Stored {
 
     /// Returns whether a job can read it.
     pub fn is_readable(&self) -> bool {
-        self.dtype.is_some() && !self.chunks.is_empty()
+        self.dtype.is_some() && self.is_regular()
+    }
+
+    fn is_regular(&self) -> bool {
+        self.chunks.len() == self.shape.len()
     }
 
     /// Returns a line about one of several arrays.
@@ -54,8 +58,11 @@ impl Stored {
     /// Returns how it is stored.
     pub fn storage(&self) -> String {
         let shards = self.shards.as_ref().map(|shards| format!(" in shards of {}", units::shape(shards)));
-        let chunks = if self.chunks.is_empty() { "irregular chunks".into() } else { units::shape(&self.chunks) };
+        let chunks = match self.is_regular() {
+            true => format!("chunks {}", units::shape(&self.chunks)),
+            false => "irregular chunks".into(),
+        };
         let (format, codecs) = (self.format, self.codecs.join(", "));
-        units::one_line(&format!("{format}, chunks {chunks}{}; {codecs}", shards.unwrap_or_default()))
+        units::one_line(&format!("{format}, {chunks}{}; {codecs}", shards.unwrap_or_default()))
     }
 }

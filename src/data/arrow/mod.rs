@@ -13,7 +13,7 @@ mod values;
 use self::footer::Footer;
 pub(super) use self::new_table::NewTable;
 use self::values::Cursor;
-use super::column::{Column, Values, found, incomplete};
+use super::column::{Column, Named, Values, found, incomplete};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
@@ -191,12 +191,14 @@ impl Arrow {
     pub(super) fn of(opened: Opened, name: Option<&str>, reading: ReadMode, options: &ColumnOptions) -> Result<Arrow> {
         let footer = Footer::read(&opened)?;
         let is_read = |own: &footer::Field| own.values.dtype(options.timestamps).is_some();
-        let columns: Vec<_> = footer.columns.iter().map(|own| (own.name.clone(), is_read(own))).collect();
+        // Those in other columns are not among them.
+        let named = |own: &footer::Field| Named { name: own.name.clone(), is_readable: is_read(own), is_inner: false };
+        let columns: Vec<_> = footer.columns.iter().map(named).collect();
         let field = &footer.columns[found(&opened.path, &columns, name)?];
-        let dtype = field.values.read_as(&opened.path, &field.name, options)?;
+        let column = Arc::new(Column::new(&opened, &field.name, &field.values, options)?);
+        let dtype = column.dtype;
         let parts = footer.parts(&opened, &[field])?.into_iter().flatten();
         let parts: Vec<Part> = parts.filter(|part| part.rows > 0).collect();
-        let column = Arc::new(Column::new(&opened, &field.name, dtype, options));
         let count = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.nulls));
         if count > 0 {
             column.refuse_nulls(&format!("{count} nulls"))?;
@@ -265,6 +267,11 @@ impl Arrow {
         }
     }
 
+    /// Returns what is known of the column.
+    pub(super) fn meta(&self) -> &Column {
+        &self.column
+    }
+
     /// Returns what a file says of itself.
     pub(super) fn table(opened: Opened) -> Result<TableFile> {
         let footer = Footer::read(&opened)?;
@@ -282,7 +289,7 @@ impl Arrow {
             name: own.name,
             kind: own.kind,
             dtype: own.values.dtype(false),
-            is_timestamp: matches!(own.values, Values::Timestamps(_)),
+            is_timestamp: matches!(own.values, Values::Timestamps(..)),
             codec: codec.clone(),
             nulls: Some(nulls),
         });

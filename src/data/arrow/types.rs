@@ -35,7 +35,7 @@ pub(super) fn values_of(field: &Field<'_>) -> Values {
         return Values::Numbers(dtype);
     }
     match field.type_type() {
-        Type::Timestamp => Values::Timestamps(kind(field)),
+        Type::Timestamp => Values::Timestamps(kind(field), unit_of(field.type_as_timestamp().map(|own| own.unit()))),
         Type::Struct_ | Type::List | Type::LargeList | Type::FixedSizeList | Type::ListView | Type::LargeListView => {
             Values::Refused("is nested".into())
         }
@@ -98,13 +98,16 @@ pub(super) fn kind(field: &Field<'_>) -> String {
 }
 
 fn timed(name: &str, unit: Option<TimeUnit>) -> String {
-    let unit = match unit {
+    format!("{name}[{}]", unit_of(unit))
+}
+
+fn unit_of(unit: Option<TimeUnit>) -> &'static str {
+    match unit {
         Some(TimeUnit::MILLISECOND) => "ms",
         Some(TimeUnit::MICROSECOND) => "us",
         Some(TimeUnit::NANOSECOND) => "ns",
         _ => "s",
-    };
-    format!("{name}[{unit}]")
+    }
 }
 
 /// How much of the lists of a record batch belongs to some fields. The lists have an entry for every field, each one

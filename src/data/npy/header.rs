@@ -253,7 +253,7 @@ fn no_dtype(name: &str, kind: &str) -> Refusal {
     let (what, remedy) = match kind.as_bytes().first() {
         Some(b'O') => ("Python objects", "save numbers, as in numpy.save(path, array.astype('f8'))"),
         Some(b'c') => ("complex numbers", "save array.real and array.imag separately"),
-        Some(b'f') => ("long double floats", "save array.astype('f8')"),
+        Some(b'f') if ["f12", "f16"].contains(&kind) => ("long double floats", "save array.astype('f8')"),
         Some(b'M' | b'm') => ("dates or times", "save array.view('i8')"),
         Some(b'S' | b'U' | b'a') => ("text", "save numbers"),
         Some(b'V') if kind == "V2" => {

@@ -15,7 +15,7 @@ use self::cursor::{Cursor, Put, put};
 pub(super) use self::new_file::{NewParquet, group_bytes};
 use self::pages::CheckedPages;
 use self::statistics::Statistical;
-use super::column::{Column, Values, found, incomplete};
+use super::column::{Column, Named, Values, found, incomplete};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
@@ -149,13 +149,17 @@ impl Parquet {
         let metadata = Arc::new(metadata(&path, &file)?);
         let columns = metadata.file_metadata().schema_descr().columns().iter();
         let is_read = |values: Values| values.dtype(options.timestamps).is_some();
-        let columns = columns.map(|descr| (descr.path().string(), is_read(types::values_of(descr))));
+        let columns = columns.map(|descr| Named {
+            name: descr.path().string(),
+            is_readable: is_read(types::values_of(descr)),
+            is_inner: descr.path().parts().len() > 1,
+        });
         let columns: Vec<_> = columns.collect();
         let index = found(&path, &columns, name)?;
         let descr = metadata.file_metadata().schema_descr().column(index);
-        let name = &*columns[index].0;
-        let dtype = types::values_of(&descr).read_as(&path, name, options)?;
-        let column = Column::new(file.opened(), name, dtype, options);
+        let name = &*columns[index].name;
+        let column = Column::new(file.opened(), name, &types::values_of(&descr), options)?;
+        let dtype = column.dtype;
         // The row groups with rows, and their rows.
         let (mut groups, mut rows, mut count) = (Vec::new(), Vec::new(), 0u64);
         for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -205,7 +209,7 @@ impl Parquet {
                 name: descr.path().string(),
                 kind: types::kind(descr),
                 dtype: types::values_of(descr).dtype(false),
-                is_timestamp: matches!(types::values_of(descr), Values::Timestamps(_)),
+                is_timestamp: matches!(types::values_of(descr), Values::Timestamps(..)),
                 codec: codecs.join(", "),
                 nulls: nulls.unwrap_or(Some(0)),
             }
@@ -214,7 +218,8 @@ impl Parquet {
         Ok(TableFile { format: "parquet", columns: columns.collect(), grains: grains.collect() })
     }
 
-    fn meta(&self) -> &Column {
+    /// Returns what is known of the column.
+    pub(super) fn meta(&self) -> &Column {
         &self.decoded.decoder.column
     }
 

@@ -2,7 +2,7 @@
 
 use crate::data::Dtype;
 use crate::data::column::Values;
-use parquet::basic::{ConvertedType, LogicalType, Type};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
 use parquet::schema::types::ColumnDescriptor;
 
 /// Returns what the values of a column are.
@@ -33,20 +33,26 @@ pub(super) fn values_of(descr: &ColumnDescriptor) -> Values {
         },
         _ => None,
     };
-    match number {
-        Some(dtype) => Values::Numbers(dtype),
-        None if are_timestamps(descr) => Values::Timestamps(kind(descr)),
-        None => Values::Refused(format!("is of the type {}", kind(descr))),
+    match (number, unit_of(descr)) {
+        (Some(dtype), _) => Values::Numbers(dtype),
+        (None, Some(unit)) => Values::Timestamps(kind(descr), unit),
+        (None, None) => Values::Refused(format!("is of the type {}", kind(descr))),
     }
 }
 
-/// Returns whether a column has timestamps of 64 bits. Those of 96 bits have two parts.
-fn are_timestamps(descr: &ColumnDescriptor) -> bool {
-    let is_one = match (descr.logical_type_ref(), descr.converted_type()) {
-        (Some(logical), _) => matches!(logical, LogicalType::Timestamp(_)),
-        (None, converted) => matches!(converted, ConvertedType::TIMESTAMP_MILLIS | ConvertedType::TIMESTAMP_MICROS),
+/// Returns the unit of timestamps of 64 bits. Those of 96 bits have two parts.
+fn unit_of(descr: &ColumnDescriptor) -> Option<&'static str> {
+    let unit = match (descr.logical_type_ref(), descr.converted_type()) {
+        (Some(LogicalType::Timestamp(time)), _) => match time.unit {
+            TimeUnit::MILLIS => "ms",
+            TimeUnit::MICROS => "us",
+            TimeUnit::NANOS => "ns",
+        },
+        (None, ConvertedType::TIMESTAMP_MILLIS) => "ms",
+        (None, ConvertedType::TIMESTAMP_MICROS) => "us",
+        _ => return None,
     };
-    is_one && descr.physical_type() == Type::INT64
+    (descr.physical_type() == Type::INT64).then_some(unit)
 }
 
 /// Returns the dtype of integers with so many bits.

@@ -338,6 +338,28 @@ fn several_files_are_one_column() {
 }
 
 #[test]
+fn files_of_other_units_and_ambiguous_names_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |kind: usize| {
+        let version = MetadataVersion::V5;
+        How { kind, codec: None, version, is_legacy: false, alignment: 64, others: vec![] }
+    };
+    for (part, kind) in [12, 13].into_iter().enumerate() {
+        write(&dir.path().join(format!("part-{part}.arrow")), &of(kind), &[10], None);
+    }
+    let all = NamedFile { timestamps: true, ..NamedFile::from(dir.path()) };
+    says(
+        all.open(ReadMode::Pread),
+        &["part-0.arrow holds timestamps in s, but", "part-1.arrow holds timestamps in ms"],
+    );
+    let path = dir.path().join("t.arrow");
+    let schema = Schema::new(["x", "x", "y"].map(|name| Field::new(name, DataType::Int32, false)).to_vec());
+    FileWriter::try_new(File::create(&path).unwrap(), &schema).unwrap().finish().unwrap();
+    says(Arrow::column(&path, "x"), &["has 2 columns with the name 'x', which is ambiguous"]);
+    assert_eq!(Arrow::column(&path, "y").unwrap().dtype(), Dtype::I32);
+}
+
+#[test]
 fn a_file_that_changes_is_another_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.arrow");

@@ -42,6 +42,17 @@ fn dtypes_are_parsed_from_their_names() {
     }
 }
 
+#[test]
+fn numbers_that_are_too_large_are_no_values() {
+    for (text, dtype) in [("1e5", Dtype::F16), ("-1e39", Dtype::Bf16), ("1e39", Dtype::F32), ("-1e400", Dtype::F64)] {
+        assert_eq!(Scalar::parse(text, dtype), None, "{text}");
+        let infinite = Scalar::parse("-inf", dtype).unwrap();
+        assert_eq!((infinite.dtype(), infinite.as_f64()), (dtype, f64::NEG_INFINITY));
+        assert_eq!(Scalar::parse("+Infinity", dtype).unwrap().as_f64(), f64::INFINITY);
+    }
+    assert_eq!(Scalar::parse("16777217", Dtype::F32), Some(Scalar::F32(16_777_216.0)), "the nearest one");
+}
+
 /// Returns the path of a file that NumPy wrote.
 fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", &format!("{name}.npy")].iter().collect()

@@ -139,6 +139,13 @@ fn other_dtypes_are_refused() {
         assert!(error.to_string().contains(&format!("{name}.npy: ")), "{error}");
         assert!(!error.is_usage());
     }
+    // Other programs may write the name of the type, without a byte order.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.npy");
+    let header = "{'descr': 'float64', 'fortran_order': False, 'shape': (0,), }";
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    fs::write(&path, [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes()].concat()).unwrap();
+    says(Npy::open(&path), &["holds an unknown dtype ('float64')", "save it again with numpy.save"]);
 }
 
 #[test]

@@ -366,6 +366,84 @@ fn several_files_are_one_column() {
 }
 
 #[test]
+fn booleans_take_the_place_of_nulls_in_all_spellings() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.parquet");
+    let how = How {
+        kind: 0,
+        codec: Compression::UNCOMPRESSED,
+        encoding: None,
+        version: WriterVersion::PARQUET_1_0,
+        page_rows: 100,
+        has_statistics: true,
+    };
+    write(&path, &how, &[50], Some(3));
+    let of = |text: &str| NamedFile { nulls: Some(text.into()), ..NamedFile::from(&*path) }.open(ReadMode::Pread);
+    for (text, value) in [("True", true), ("true", true), ("1", true), ("False", false), ("false", false), ("0", false)]
+    {
+        let expected = expected(Dtype::Bool, 50, Some(3), Scalar::Bool(value));
+        assert!(read_all(of(text).unwrap().source(), 7) == expected, "{text}");
+    }
+    says(of("2"), &["'c' of bool has 17 nulls, and 2 is no value of bool"]);
+    write(&path, &How { kind: 10, ..how }, &[50], Some(3));
+    says(of("1e39"), &["'c' of f32 has 17 nulls, and 1e39 is no value of f32"]);
+    says(of("True"), &["True is no value of f32"]);
+}
+
+/// Writes a file with these columns and no rows.
+fn write_schema(path: &Path, columns: &str) {
+    let schema = Arc::new(parse_message_type(&format!("message m {{ {columns} }}")).unwrap());
+    SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::default()).unwrap().close().unwrap();
+}
+
+#[test]
+fn timestamps_of_two_units_are_not_one_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    write_schema(&at("a-1.parquet"), "REQUIRED INT64 t (TIMESTAMP(MICROS, true));");
+    write_schema(&at("a-2.parquet"), "REQUIRED INT64 t (TIMESTAMP_MICROS);");
+    let all = |pattern: &str| NamedFile { timestamps: true, ..NamedFile::from(&*at(pattern)) }.open(ReadMode::Pread);
+    assert_eq!(all("a-*").unwrap().source().dtype(), Dtype::I64, "one unit, written in two ways");
+    write_schema(&at("a-3.parquet"), "REQUIRED INT64 t (TIMESTAMP(NANOS, true));");
+    says(all("a-*"), &["a-1.parquet holds timestamps in us, but", "a-3.parquet holds timestamps in ns"]);
+    write_schema(&at("b-1.parquet"), "REQUIRED INT64 t;");
+    fs::copy(at("a-1.parquet"), at("b-2.parquet")).unwrap();
+    says(all("b-*"), &["b-1.parquet holds i64, but", "b-2.parquet holds timestamps in us"]);
+    fs::write(at("c-1.npy"), super::super::npy::header(Dtype::I64, 0, None)).unwrap();
+    fs::copy(at("a-1.parquet"), at("c-2.parquet")).unwrap();
+    says(all("c-*"), &["c-1.npy holds i64, but", "c-2.parquet holds timestamps in us"]);
+}
+
+#[test]
+fn files_with_columns_of_other_names_are_not_one_input() {
+    let dir = tempfile::tempdir().unwrap();
+    write_schema(&dir.path().join("1.parquet"), "REQUIRED DOUBLE price; REQUIRED BYTE_ARRAY name (STRING);");
+    write_schema(&dir.path().join("2.parquet"), "REQUIRED DOUBLE size;");
+    let words = ["1.parquet holds 'price', but", "2.parquet holds 'size'", "name files with the same columns"];
+    says(open(dir.path(), None), &words);
+    let column = NamedFile::from(dir.path()).with_field("price");
+    says(column.open(ReadMode::Pread), &["2.parquet: has no column 'price', only size"]);
+}
+
+#[test]
+fn names_say_which_column_is_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.parquet");
+    write_schema(&path, "REQUIRED DOUBLE x; REQUIRED INT32 x; REQUIRED INT64 y;");
+    says(Parquet::column(&path, "x"), &["has 2 columns with the name 'x', which is ambiguous", "a name for each"]);
+    assert_eq!(Parquet::column(&path, "y").unwrap().dtype(), Dtype::I64, "no other one has this name");
+    write_schema(&path, "REQUIRED GROUP s { REQUIRED DOUBLE x; REQUIRED DOUBLE z; } REQUIRED INT32 s.x;");
+    assert_eq!(Parquet::column(&path, "s.x").unwrap().dtype(), Dtype::I32, "the one that is not nested");
+    assert_eq!(open(&path, None).unwrap().source().dtype(), Dtype::I32, "the only one");
+    says(Parquet::column(&path, "s.z"), &["its column 's.z' is nested"]);
+    says(Parquet::column(&path, "s"), &["its column 's.x' is nested"]);
+    says(Parquet::column(&path, "z"), &["has no column 'z', only s.x; check the name"]);
+    write_schema(&path, "");
+    says(Parquet::column(&path, "x"), &["is a table without columns; name a file that has some"]);
+    says(open(&path, None), &["has no column of numbers"]);
+}
+
+#[test]
 fn a_file_that_changes_is_another_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.parquet");

@@ -313,6 +313,23 @@ fn files_that_cannot_be_read_are_not_missing_chunks() {
 }
 
 #[test]
+fn pipes_are_no_chunks_and_no_descriptions() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = |name: &str| {
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join(name)).status();
+        assert!(made.unwrap().success());
+    };
+    write(folder.path(), &How { is_v2: true, ..How::plain(10) }, &[10, 4], &[5, 2]);
+    let array = Zarr::open(folder.path()).unwrap();
+    fs::remove_file(folder.path().join("1/0")).unwrap();
+    pipe("1/0");
+    says(array.read(20, &mut [0; 80]), &["1/0: is not a regular file", "copy the array"]);
+    // The other version of a description.
+    pipe("zarr.json");
+    assert_eq!(StoredArray::all(folder.path()).unwrap().unwrap()[0].dtype, Some(Dtype::F32));
+}
+
+#[test]
 fn what_changes_between_two_runs_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let values = write(folder.path(), &How::plain(10), &[10, 4], &[5, 2]);
@@ -366,6 +383,52 @@ fn an_array_that_cannot_be_read_does_not_hide_others() {
 }
 
 #[test]
+fn codecs_that_the_guide_does_not_list_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |name: &str, described: &Value, codec: &str| {
+        fs::write(folder.path().join(name), described.to_string()).unwrap();
+        says(Zarr::open(folder.path()), &["is a Zarr array that cannot be read", codec, "the guide to formats lists"]);
+        fs::remove_file(folder.path().join(name)).unwrap();
+    };
+    // The crate decodes this one, but confuses the byte orders of the two dtypes.
+    let settings = json!({"scale": 10.0, "offset": 0.0, "dtype": "<f8", "astype": ">i2"});
+    let (name, mut described) = How::plain(11).description(&[4], &[4]);
+    let bytes = described["codecs"][0].clone();
+    for codec in ["numcodecs.fixedscaleoffset", "packbits", "reshape", "zarrs.squeeze", "numcodecs.delta"] {
+        described["codecs"] = json!([{"name": codec, "configuration": settings}, bytes]);
+        refused(name, &described, codec);
+    }
+    let parts = json!({"chunk_shape": [2], "codecs": described["codecs"], "index_codecs": [bytes, "crc32c"]});
+    described["codecs"] = json!([{"name": "sharding_indexed", "configuration": parts}]);
+    refused(name, &described, "numcodecs.delta");
+    let (name, mut described) = How { is_v2: true, ..How::plain(11) }.description(&[4], &[4]);
+    let mut filter = settings.clone();
+    filter["id"] = json!("fixedscaleoffset");
+    described["filters"] = json!([filter]);
+    refused(name, &described, "fixedscaleoffset");
+}
+
+#[test]
+fn a_level_that_is_left_out_is_the_usual_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (name, plain) = How::plain(11).description(&[4], &[4]);
+    for codec in ["numcodecs.zlib", "numcodecs.bz2"] {
+        for added in [json!(codec), json!({"name": codec}), json!({"name": codec, "configuration": {}})] {
+            let mut described = plain.clone();
+            described["codecs"].as_array_mut().unwrap().push(added);
+            fs::write(folder.path().join(name), described.to_string()).unwrap();
+            // No chunk is stored.
+            assert_eq!(read_all(&Zarr::open(folder.path()).unwrap(), 4), [1.0f64.to_le_bytes(); 4].concat());
+        }
+    }
+    fs::remove_file(folder.path().join(name)).unwrap();
+    let (name, mut described) = How { is_v2: true, ..How::plain(11) }.description(&[4], &[4]);
+    described["compressor"] = json!({"id": "zlib"});
+    fs::write(folder.path().join(name), described.to_string()).unwrap();
+    Zarr::open(folder.path()).unwrap();
+}
+
+#[test]
 fn parts_of_shards_have_as_many_axes_as_the_array() {
     let folder = tempfile::tempdir().unwrap();
     for inner in [json!([2]), json!([2, 2, 1]), json!([0, 2]), json!([3, 2])] {
@@ -397,4 +460,10 @@ fn several_arrays_are_one_input() {
     assert!(source.decode_memory() > 0);
     assert_eq!(read_all(source, 4), values);
     assert_eq!(bits(Dtype::U8, 1), u64::from(values[1]));
+    for (group, name) in [("q0.zarr", "price"), ("q1.zarr", "size")] {
+        let group = folder.path().join(group);
+        write(&group.join(name), &How::plain(5), &[4, 3], &[2, 2]);
+        fs::write(group.join(".zgroup"), r#"{"zarr_format": 2}"#).unwrap();
+    }
+    says(open(folder.path().join("q*.zarr"), None), &["q0.zarr/price holds 'price', but", "size holds 'size'"]);
 }

@@ -1,9 +1,10 @@
 //! The folder of an array, as the crate zarrs reads it.
 
-use std::fs::File;
+use crate::error::Error;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zarrs::storage::byte_range::{ByteRange, ByteRangeIterator};
 use zarrs::storage::{Bytes, MaybeBytes, MaybeBytesIterator, ReadableStorageTraits, StorageError, StoreKey};
@@ -21,7 +22,8 @@ impl Folder {
     }
 
     fn open(&self, key: &StoreKey) -> Result<Option<(File, u64)>, StorageError> {
-        let opened = File::open(self.path(key)).and_then(|file| {
+        let path = self.path(key);
+        let opened = refuse_others(&path).and_then(|()| File::open(path)).and_then(|file| {
             let len = file.metadata()?.len();
             Ok((file, len))
         });
@@ -37,6 +39,18 @@ impl Folder {
     fn lacks(&self, key: &StoreKey) -> bool {
         let is_there = |path: PathBuf| path.symlink_metadata().is_ok();
         !is_there(self.path(key)) && DESCRIPTIONS.iter().any(|name| is_there(self.0.join(name)))
+    }
+}
+
+/// Refuses what is there and is no regular file. To open a pipe waits for a writer.
+pub(super) fn refuse_others(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            let refused = Error::file(path, "is not a regular file", "copy the array or write it again");
+            Err(io::Error::other(refused))
+        }
+        // To open it tells what else is wrong.
+        _ => Ok(()),
     }
 }
 

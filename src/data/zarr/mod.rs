@@ -2,6 +2,7 @@
 //!
 //! <https://zarr-specs.readthedocs.io> has the format, versions 2 and 3.
 
+mod codecs;
 mod described;
 mod folder;
 mod grid;
@@ -61,6 +62,8 @@ const SPAN: u64 = 1 << 30;
 /// ```
 pub struct Zarr {
     path: PathBuf,
+    /// Its name in the group that was opened.
+    name: Option<String>,
     dtype: Dtype,
     shape: Vec<u64>,
     is_direct: bool,
@@ -143,7 +146,9 @@ impl Zarr {
 
     /// Opens an array of a group, or the array itself if there is no name.
     pub(super) fn of(path: &Path, name: Option<&str>, reading: ReadMode) -> Result<Zarr> {
-        let path = place(path, name)?;
+        let (group, path) = (path, place(path, name)?);
+        let name = path.strip_prefix(group).ok().map(|name| name.to_string_lossy().into_owned());
+        let name = name.filter(|name| !name.is_empty());
         let (array, description) = opened(&path)?;
         let dtype = dtype_of(array.data_type()).map_err(|kind| {
             let problem = format!("has values of {kind}, which are no numbers that a job can read");
@@ -164,7 +169,7 @@ impl Zarr {
         let decoder = Decoder { path: path.clone(), array, shards, bytes: grid.chunk_bytes(), options };
         let slabs = Slabs::new(decoder, grid, dtype.size(), window);
         let (is_direct, refused, is_unlisted) = (reading == ReadMode::Direct, Mutex::default(), AtomicBool::default());
-        Ok(Zarr { path, dtype, shape, is_direct, slabs, description, refused, is_unlisted })
+        Ok(Zarr { path, name, dtype, shape, is_direct, slabs, description, refused, is_unlisted })
     }
 
     /// See [`StoredArray::all`].
@@ -193,6 +198,11 @@ impl Zarr {
     /// Returns whether a path has the name of a store.
     pub(super) fn is_named(path: &Path) -> bool {
         path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"))
+    }
+
+    /// Returns its name in the group that was opened; `None` if it is the array that was opened.
+    pub(super) fn name_in_group(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Returns the size in bytes of the elements.
@@ -334,16 +344,18 @@ fn opened(path: &Path) -> Result<(Array<Store>, Description)> {
     let store = Store::of(path).map_err(|error| io_error(path, "has no place", "check the path", error))?;
     let store = Arc::new(store);
     let open = || {
+        let mut described: serde_json::Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+        codecs::complete(&mut described)?;
         let described = match name {
             ".zarray" => {
-                let mut described: ArrayMetadataV2 = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+                let mut described: ArrayMetadataV2 = serde_json::from_value(described).map_err(|e| e.to_string())?;
                 if described.shape.is_empty() {
                     // The crate does not expect that an array without axes has Fortran order, which is the same there.
                     described.order = ArrayMetadataV2Order::C;
                 }
                 ArrayMetadata::V2(described)
             }
-            _ => ArrayMetadata::V3(serde_json::from_slice(&text).map_err(|e| e.to_string())?),
+            _ => ArrayMetadata::V3(serde_json::from_value(described).map_err(|e| e.to_string())?),
         };
         Array::new_with_metadata(store, "/", described).map_err(|e| e.to_string())
     };
@@ -428,11 +440,11 @@ impl Chunks for Decoder {
                 None => self.array.retrieve_chunk_opt(indices, &self.options),
             }
         };
-        let (mut failure, mut of_server) = (None, None);
+        let (mut failure, mut named) = (None, None);
         let decoded = without_panic(|| {
             let bytes = decode().map_err(|error| {
                 failure = io_failure(&error);
-                of_server = server_failure(&error);
+                named = named_failure(&error);
                 error.to_string()
             })?;
             let bytes = bytes.into_fixed().map_err(|error| error.to_string())?.into_owned();
@@ -442,7 +454,7 @@ impl Chunks for Decoder {
             }
         });
         decoded.map_err(|what| match failure {
-            _ if of_server.is_some() => of_server.unwrap_or_else(|| damaged(&self.path, &what)),
+            _ if named.is_some() => named.unwrap_or_else(|| damaged(&self.path, &what)),
             Some(error) => {
                 let remedy = too_many_open(&error).unwrap_or("check the disk, and the permissions of the file");
                 io_error(&self.path, format!("its chunk {indices:?} cannot be read"), remedy, error)
@@ -458,8 +470,8 @@ fn io_failure(error: &ArrayError) -> Option<io::Error> {
     Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error))
 }
 
-/// Returns the error of a server, if that is what it is.
-fn server_failure(error: &ArrayError) -> Option<Error> {
+/// Returns an error that names its file or URL, if that is what it is.
+fn named_failure(error: &ArrayError) -> Option<Error> {
     error_within(read_failure(error)?)
 }
 

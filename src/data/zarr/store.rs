@@ -1,6 +1,6 @@
 //! Where the files of a store are: in a folder, or at a URL.
 
-use super::folder::Folder;
+use super::folder::{Folder, refuse_others};
 #[cfg(feature = "remote")]
 use super::objects::Objects;
 use crate::data::folder_state::folder_state;
@@ -76,7 +76,7 @@ pub(super) fn file_in(folder: &Path, name: &str) -> io::Result<Option<Vec<u8>>> 
     if is_url(folder) {
         return crate::data::remote::whole(&path).map_err(io::Error::other);
     }
-    match fs::read(path) {
+    match refuse_others(&path).and_then(|()| fs::read(path)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
