@@ -345,13 +345,13 @@ impl<'j> Checked<'j> {
     /// The shape of an expression that reads these inputs; `None` if its rows have one element. The extents are those
     /// of all inputs of the job, of which it reads no others.
     fn wide_of(&self, expression: &Expression, inputs: &[usize]) -> Result<Option<Wide>> {
-        let has_dims = |name: &str| {
+        let is_wide = |name: &str| {
             let input = self.job.inputs.iter().find(|(own, _)| own == name);
-            input.and_then(|(_, input)| input.source().shape()).is_some_and(|shape| shape.len() > 1)
+            input.and_then(|(_, input)| input.source().shape()).is_some_and(shapes::is_wide)
         };
         let shaped = inputs.iter().map(|k| {
             let (name, input) = &self.job.inputs[*k];
-            let is_of_rows = expression.has_value_of_each_row(name, has_dims);
+            let is_of_rows = expression.has_value_of_each_row(name, is_wide);
             Shaped { name, count: self.sources[*k].1, shape: input.source().shape(), is_of_rows }
         });
         let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };

@@ -138,15 +138,15 @@ impl Binding<'_> {
         let rows = self.rows.as_ref().map_or(0, |(rows, _)| *rows);
         let shapes: Vec<Vec<u64>> = products.iter().map(|(_, (_, dims))| [&[rows], &dims[..]].concat()).collect();
         let shape_of = |input: usize| self.checked.source(self.arrays[input]).0.shape();
-        let has_dims = |name: &str| {
+        let is_wide = |name: &str| {
             let of_array = own.iter().find(|input| self.name(**input) == name).and_then(|input| shape_of(*input));
             let of_product =
                 || products.iter().zip(&shapes).find(|((own, _), _)| *own == name).map(|(_, shape)| &**shape);
-            of_array.or_else(of_product).is_some_and(|shape| shape.len() > 1)
+            of_array.or_else(of_product).is_some_and(shapes::is_wide)
         };
         let of_arrays = own.iter().map(|input| {
             let ((source, count), name) = (self.checked.source(self.arrays[*input]), self.name(*input));
-            let is_of_rows = expression.has_value_of_each_row(name, has_dims);
+            let is_of_rows = expression.has_value_of_each_row(name, is_wide);
             Shaped { name, count, shape: source.shape(), is_of_rows }
         });
         let of_products = products.iter().zip(&shapes).map(|((name, _), shape)| {

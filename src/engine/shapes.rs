@@ -202,6 +202,11 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
     }))
 }
 
+/// Returns whether an array has several elements in each row.
+pub(super) fn is_wide(shape: &[u64]) -> bool {
+    shape.iter().skip(1).any(|length| *length != 1)
+}
+
 /// Returns whether NumPy's rules broadcast arrays of these shapes to one shape.
 fn are_broadcast(one: &[u64], other: &[u64]) -> bool {
     one.iter().rev().zip(other.iter().rev()).all(|(one, other)| one == other || *one == 1 || *other == 1)

@@ -6,10 +6,10 @@ use super::parse::{Parsed, Statement, TermId, Tree};
 impl Expression {
     /// Returns whether the text tells that an array with this name and of one dimension has a value for each row: it
     /// is part of a value of one dimension that is filtered, or is the condition of a filter, a key, or an operand of a
-    /// product over the rows. `has_dims` tells which names have several dimensions: with a value that reads one of
-    /// them, arrays of one dimension are broadcast as in NumPy.
-    pub(crate) fn has_value_of_each_row(&self, name: &str, has_dims: impl Fn(&str) -> bool) -> bool {
-        let values = Values { parsed: self.parsed(), has_dims };
+    /// product over the rows. `is_wide` tells which names have several elements in each row: with a value that reads
+    /// one of them, arrays of one dimension are broadcast as in NumPy.
+    pub(crate) fn has_value_of_each_row(&self, name: &str, is_wide: impl Fn(&str) -> bool) -> bool {
+        let values = Values { parsed: self.parsed(), is_wide };
         let terms = &values.parsed.terms;
         let mut are_wide = vec![None; terms.len()];
         let mut waiting: Vec<TermId> = terms.iter().flat_map(|term| values.of_rows(&term.tree)).collect();
@@ -35,7 +35,7 @@ impl Expression {
 /// The values of an expression.
 struct Values<'p, F> {
     parsed: &'p Parsed,
-    has_dims: F,
+    is_wide: F,
 }
 
 impl<F: Fn(&str) -> bool> Values<'_, F> {
@@ -71,7 +71,7 @@ impl<F: Fn(&str) -> bool> Values<'_, F> {
             Tree::Number(_) | Tree::Within(..) | Tree::Reduce { .. } | Tree::Factors(..) | Tree::Weighted(..) => false,
             Tree::OneHot(..) => true,
             Tree::Name(own) => {
-                (self.has_dims)(own) || self.assigned(own).is_some_and(|value| self.is_wide(value, known))
+                (self.is_wide)(own) || self.assigned(own).is_some_and(|value| self.is_wide(value, known))
             }
             Tree::Times { matrix: of, .. } | Tree::Filter(of, _) => self.is_wide(*of, known),
             tree => tree.operands().into_iter().any(|operand| self.is_wide(operand, known)),
@@ -90,8 +90,8 @@ mod tests {
         // Tables are `x` and `w`, and all other names have one dimension.
         let of_rows = |text: &str| -> Vec<String> {
             let expression = Expression::parse(text).unwrap();
-            let has_dims = |name: &str| ["x", "w"].contains(&name);
-            let names = expression.inputs().filter(|name| expression.has_value_of_each_row(name, has_dims));
+            let is_wide = |name: &str| ["x", "w"].contains(&name);
+            let names = expression.inputs().filter(|name| expression.has_value_of_each_row(name, is_wide));
             names.map(str::to_owned).collect()
         };
         for (text, names) in [
