@@ -154,8 +154,10 @@ fn usage(device: &str) -> Outcome {
 
 fn clashes(device: &str) -> Outcome {
     let place = place(device);
+    let to_come = ["y = x", "x=x.npy", "y=y.npy", "--force", "--resume=y.npy"];
+    place.refused(2, &["y.npy is both the journal and 'y'"], &to_come);
+    place.npy("y.npy", &[7.0]);
     for name in ["x.npy", "y.npy"] {
-        place.npy("y.npy", &[7.0]);
         let words = [name, "is both the journal and", "give the run another journal"];
         for path in [name, &format!("./{name}")] {
             let resume = format!("--resume={path}");
@@ -168,8 +170,12 @@ fn clashes(device: &str) -> Outcome {
     place.refused(2, &["empty.f64", "both the journal and 'x'"], &empty);
     let beside = ["y = x; z = x", "x=x.npy", "y=y.npy", "z=.y.npy.journal:f64", "--resume", "--force"];
     place.refused(2, &[".y.npy.journal", "both the journal and 'z'"], &beside);
-    let job = "[step.s]\nrun = \"y = x\"\nfiles = { x = \"x.npy\", y = \"y.npy\" }\nforce = true\nresume = \"y.npy\"\n";
-    place.raw("job.toml", job.as_bytes());
+    let job = |journal: &str| {
+        let files = r#"files = { x = "x.npy", y = "y.npy" }"#;
+        let options = format!("options = {{ force = true, resume = \"{journal}\" }}");
+        place.raw("job.toml", format!("[[step]]\nname = \"s\"\nrun = \"y = x\"\n{files}\n{options}\n").as_bytes());
+    };
+    job("./y.npy");
     let before = fs::read(place.path("y.npy"))?;
     let done = place.overshot(&["run", "job.toml"]);
     assert!(done.code == Some(2) && done.stderr.contains("y.npy is both the journal and 'y'"), "{done:?}");
@@ -179,8 +185,7 @@ fn clashes(device: &str) -> Outcome {
     assert!(fifo.success());
     let pipe = ["y = x", "x=x.npy", "y=y.npy", "--force", "--resume=fifo"];
     place.refused(1, &["fifo", "is not a regular file"], &pipe);
-    let job = job.replace("\"y.npy\"\n", "\"fifo\"\n");
-    place.raw("job.toml", job.as_bytes());
+    job("fifo");
     let done = place.overshot(&["run", "job.toml"]);
     assert!(done.code == Some(1) && done.stderr.contains("fifo: is not a regular file"), "{done:?}");
     RAN

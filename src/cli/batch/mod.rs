@@ -41,9 +41,10 @@ fn refuse_others(path: &Path, given: &[String], allowed: &[&str]) -> Result {
         Some(name) => {
             let (path, known) = (path.display(), allowed.join(", "));
             let is_refused = name.strip_prefix("--").is_some_and(|name| step::REFUSED.contains(&name));
-            let remedy = if is_refused { "leave it out" } else { "write it in the file" };
-            let text = format!("{path}: {name} is not for job files, only {known}: {remedy}");
-            Err(Failure::Usage(text))
+            Err(Failure::Usage(match is_refused {
+                true => format!("{path}: {name} is not for job files, only {known}: leave it out"),
+                false => format!("{path}: {name} is not for job files, only {known}: write it in the file"),
+            }))
         }
         None => Ok(()),
     }

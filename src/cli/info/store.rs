@@ -58,11 +58,13 @@ impl Stored {
     /// Returns how it is stored.
     pub fn storage(&self) -> String {
         let shards = self.shards.as_ref().map(|shards| format!(" in shards of {}", units::shape(shards)));
-        let chunks = match self.is_regular() {
-            true => format!("chunks {}", units::shape(&self.chunks)),
-            false => "irregular chunks".into(),
+        let chunks = match self.dtype {
+            _ if self.is_regular() => format!(", chunks {}", units::shape(&self.chunks)),
+            Some(_) => ", irregular chunks".into(),
+            // What cannot be opened does not say it.
+            None => String::new(),
         };
         let (format, codecs) = (self.format, self.codecs.join(", "));
-        units::one_line(&format!("{format}, {chunks}{}; {codecs}", shards.unwrap_or_default()))
+        units::one_line(&format!("{format}{chunks}{}; {codecs}", shards.unwrap_or_default()))
     }
 }
