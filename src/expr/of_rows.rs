@@ -1,7 +1,9 @@
 //! Which arrays of one dimension have a value for each row, as far as the text of an expression tells.
 
+use std::collections::HashMap;
+
 use super::Expression;
-use super::parse::{Parsed, Statement, TermId, Tree};
+use super::parse::{Parsed, Statement, Term, TermId, Tree};
 
 impl Expression {
     /// Returns whether the text tells that an array with this name and of one dimension has a value for each row: it
@@ -9,20 +11,24 @@ impl Expression {
     /// product over the rows. `is_wide` tells which names have several elements in each row: with a value that reads
     /// one of them, arrays of one dimension are broadcast as in NumPy.
     pub(crate) fn has_value_of_each_row(&self, name: &str, is_wide: impl Fn(&str) -> bool) -> bool {
-        let values = Values { parsed: self.parsed(), is_wide };
-        let terms = &values.parsed.terms;
-        let mut are_wide = vec![None; terms.len()];
-        let mut waiting: Vec<TermId> = terms.iter().flat_map(|term| values.of_rows(&term.tree)).collect();
+        let Parsed { terms, statements, .. } = self.parsed();
+        let value_of = |statement| match statement {
+            &Statement::Assign { ref name, value, .. } => Some((name.as_str(), value)),
+            _ => None,
+        };
+        let assigned: HashMap<&str, TermId> = statements.iter().filter_map(value_of).collect();
+        let mut waiting: Vec<TermId> = terms.iter().flat_map(|term| of_rows(&term.tree, terms)).collect();
         // The value of an assigned name that is filtered may have other shapes among its operands.
         let is_filtered = |id: TermId| terms.iter().any(|term| matches!(term.tree, Tree::Filter(of, _) if of == id));
-        let mut seen = vec![false; terms.len()];
+        // Wide values are left out, as those that were seen.
+        let mut seen = wide(terms, &assigned, is_wide);
         while let Some(id) = waiting.pop() {
-            if std::mem::replace(&mut seen[id], true) || values.is_wide(id, &mut are_wide) {
+            if std::mem::replace(&mut seen[id], true) {
                 continue;
             }
             match &terms[id].tree {
                 Tree::Name(own) if own == name => return true,
-                Tree::Name(own) => waiting.extend(values.assigned(own).filter(|_| !is_filtered(id))),
+                Tree::Name(own) => waiting.extend(assigned.get(own.as_str()).filter(|_| !is_filtered(id))),
                 // What they read may have several dimensions.
                 Tree::Within(..) | Tree::Times { .. } => {}
                 tree => waiting.extend(tree.operands()),
@@ -32,53 +38,33 @@ impl Expression {
     }
 }
 
-/// The values of an expression.
-struct Values<'p, F> {
-    parsed: &'p Parsed,
-    is_wide: F,
+/// Returns the operands that go with rows, if they have one dimension.
+fn of_rows(tree: &Tree, terms: &[Term]) -> Vec<TermId> {
+    match *tree {
+        Tree::Filter(of, condition) if matches!(terms[of].tree, Tree::Name(_)) => vec![of, condition],
+        Tree::Filter(_, condition) => vec![condition],
+        Tree::OneHot(key, _) => vec![key],
+        Tree::Factors(left, right) => vec![left, right],
+        _ => vec![],
+    }
 }
 
-impl<F: Fn(&str) -> bool> Values<'_, F> {
-    /// Returns what an assigned name stands for.
-    fn assigned(&self, name: &str) -> Option<TermId> {
-        self.parsed.statements.iter().find_map(|statement| match statement {
-            Statement::Assign { name: own, value, .. } if own == name => Some(*value),
-            _ => None,
-        })
-    }
-
-    /// Returns the operands that go with rows, if they have one dimension.
-    fn of_rows(&self, tree: &Tree) -> Vec<TermId> {
-        let is_name = |id: TermId| matches!(self.parsed.terms[id].tree, Tree::Name(_));
-        match *tree {
-            Tree::Filter(of, condition) if is_name(of) => vec![of, condition],
-            Tree::Filter(_, condition) => vec![condition],
-            Tree::OneHot(key, _) => vec![key],
-            Tree::Factors(left, right) => vec![left, right],
-            _ => vec![],
-        }
-    }
-
-    /// Returns whether a value has several elements of each row. `known` are those of all values, as far as they were
-    /// asked for.
-    fn is_wide(&self, id: TermId, known: &mut [Option<bool>]) -> bool {
-        if let Some(known) = known[id] {
-            return known;
-        }
-        // A name may be assigned what reads it.
-        known[id] = Some(false);
-        let is_wide = match &self.parsed.terms[id].tree {
+/// Returns for each term whether it has several elements in each row.
+fn wide(terms: &[Term], assigned: &HashMap<&str, TermId>, is_wide: impl Fn(&str) -> bool) -> Vec<bool> {
+    let mut wide: Vec<bool> = Vec::with_capacity(terms.len());
+    for term in terms {
+        // Operands, and what names stand for, are before what reads them.
+        let of = |id: &TermId| wide.get(*id).copied().unwrap_or(false);
+        let found = match &term.tree {
             Tree::Number(_) | Tree::Within(..) | Tree::Reduce { .. } | Tree::Factors(..) | Tree::Weighted(..) => false,
             Tree::OneHot(..) => true,
-            Tree::Name(own) => {
-                (self.is_wide)(own) || self.assigned(own).is_some_and(|value| self.is_wide(value, known))
-            }
-            Tree::Times { matrix: of, .. } | Tree::Filter(of, _) => self.is_wide(*of, known),
-            tree => tree.operands().into_iter().any(|operand| self.is_wide(operand, known)),
+            Tree::Name(own) => is_wide(own) || assigned.get(own.as_str()).is_some_and(of),
+            Tree::Times { matrix: id, .. } | Tree::Filter(id, _) => of(id),
+            tree => tree.operands().iter().any(of),
         };
-        known[id] = Some(is_wide);
-        is_wide
+        wide.push(found);
     }
+    wide
 }
 
 #[cfg(test)]
