@@ -17,7 +17,7 @@ pub(crate) fn keep_freed_blocks() {
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(LARGEST))));
 }
 
-#[cfg(all(test, target_env = "gnu"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn freed_blocks_are_used_again() {
         // The allocator of AddressSanitizer keeps freed blocks for a while, to find who uses them.
-        if std::env::var_os("LSAN_OPTIONS").is_some() {
+        if cfg!(not(target_env = "gnu")) || std::env::var_os("LSAN_OPTIONS").is_some() {
             return;
         }
         keep_freed_blocks();
