@@ -104,7 +104,8 @@ def test_logistic_regression_of_far_rows_does_not_overflow():
 def test_logistic_regression_of_classes_that_are_apart_does_not_converge():
     x = table(200, 2)
     found = ov.matrices.logistic(x, x[:, 0] > 0, iterations=40)
-    assert not found.converged and found.iterations == 40
+    assert not found.converged and found.iterations < 40
+    assert ((x @ found.weights + found.intercept > 0) == (x[:, 0] > 0)).all()
     assert ov.matrices.logistic(x, x[:, 0] > 0, penalty=0.1).converged
 
 
