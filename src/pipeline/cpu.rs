@@ -297,8 +297,7 @@ impl<'r> CpuWorker<'r> {
         self.clock.computed(rows, rows * columns.row_bytes());
         let computed = self.clock.now();
         if let CpuClock::Real(_) = self.clock {
-            let share = LONGEST.as_secs_f64() / (computed - known).as_secs_f64();
-            self.rows_in_time = (share * rows as f64) as usize;
+            self.rows_in_time = rows_in_time(rows, computed - known);
         }
 
         if let Some(compaction) = &self.work.compaction {
@@ -447,6 +446,11 @@ impl Worker for CpuWorker<'_> {
     }
 }
 
+/// Returns how many rows are computed in [`LONGEST`] if so many took this time.
+fn rows_in_time(rows: usize, took: Duration) -> usize {
+    (rows as f64 * LONGEST.as_secs_f64() / took.as_secs_f64()) as usize
+}
+
 /// Returns the first `bytes` bytes of staging memory, which grows to the size of the largest chunk.
 pub(super) fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
     let words = bytes.div_ceil(8);
@@ -542,11 +546,17 @@ mod tests {
             let mut custom = probe();
             custom.columns = Default::default();
             custom.host = Some(Box::new(move || Box::new(kernel.clone())));
-            // Chunks have 8 tiles, and the last one has three.
             computed_again(&CustomOp::new(custom), 11);
-            let expected = if stores { vec![8 * TILE_ROWS, 3 * TILE_ROWS] } else { vec![TILE_ROWS; 11] };
-            assert_eq!(*calls.lock().unwrap(), expected);
+            let calls = calls.lock().unwrap();
+            assert_eq!((calls[0], calls.iter().sum()), (if stores { FIRST_ROWS } else { TILE_ROWS }, 11 * TILE_ROWS));
         }
+    }
+
+    #[test]
+    fn chunks_of_slow_rows_have_few_of_them() {
+        assert_eq!(rows_in_time(10_000, 10 * LONGEST), 1000);
+        assert_eq!(rows_in_time(10_000, LONGEST / 10), 100_000);
+        assert_eq!(rows_in_time(10_000, Duration::ZERO), usize::MAX);
     }
 
     /// Counts the rows of each call.
