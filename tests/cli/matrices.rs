@@ -165,7 +165,10 @@ fn refused(device: &str) -> Outcome {
         (&["assign", "x=x.npy", "centers=x.npy", "labels=l.npy"], "'distances' is missing: add distances=FILE"),
         (&["pca", "--count", "3", "x=x.npy"], "there are from 1 to 2 components, and not 3"),
         (&["linear", "x=x.npy", "t=x.npy"], "t has the shape (600, 2), and not (600,); reshape it"),
-        (&["linear", "x=x.npy", "t=t.npy", "--ridge", "-1"], "ridge is -1; give a number that is not negative"),
+        (
+            &["linear", "x=x.npy", "t=t.npy", "--ridge", "-1"],
+            "ridge is -1; give a number that is finite and not negative",
+        ),
         (
             &["nearest", "--count", "2", "base=x.npy", "queries=t.npy"],
             "queries has the shape (1, 600), and not (q, 2); reshape it",
