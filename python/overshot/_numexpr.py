@@ -149,7 +149,7 @@ def translate(tree: ast.expr, kinds: dict[str, tuple[str, str]], optimization: s
 
 
 # What functions of constants are for NumExpr, too, which asks NumPy: conditions, and floats if the constant is a bool.
-_OF_BOOLS = (np.bool_, np.float16)
+_OF_BOOLS: tuple[type, ...] = (np.bool_, np.float16)
 _OF_CONSTANTS: dict[type, str] = {np.int64: "long", np.float16: "float", np.float32: "float"}
 _OF_CONSTANTS.update({np.float64: "double", float: "double"})
 
