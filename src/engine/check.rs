@@ -349,9 +349,10 @@ impl<'j> Checked<'j> {
             let input = self.job.inputs.iter().find(|(own, _)| own == name);
             input.and_then(|(_, input)| input.source().shape()).is_some_and(shapes::is_wide)
         };
+        let of_rows = expression.names_of_rows(is_wide);
         let shaped = inputs.iter().map(|k| {
             let (name, input) = &self.job.inputs[*k];
-            let is_of_rows = expression.has_value_of_each_row(name, is_wide);
+            let is_of_rows = of_rows.contains(name.as_str());
             Shaped { name, count: self.sources[*k].1, shape: input.source().shape(), is_of_rows }
         });
         let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
@@ -678,15 +679,13 @@ pub(super) fn check_journal(job: &Job<'_>, journal: &Path) -> Result<()> {
         files.into_iter().map(move |path| (name, path))
     });
     let outputs = job.all_outputs().filter_map(|(name, output)| Some((name, output.target().path()?)));
+    let mut files = FileSet::new();
     for (name, path) in inputs.chain(outputs) {
-        let mut files = FileSet::new();
-        // The first file of a set clashes with none.
+        // Those that are read clash with none.
         let _ = files.read(path, name);
-        if let Err(Clash(other)) = files.write(journal, "the journal") {
-            return Err(JobError::JournalClash { path: journal.into(), other }.into());
-        }
     }
-    Ok(())
+    let clash = |Clash(other)| JobError::JournalClash { path: journal.into(), other };
+    Ok(files.write(journal, "the journal").map_err(clash)?)
 }
 
 #[cfg(test)]

@@ -144,10 +144,10 @@ impl Binding<'_> {
                 || products.iter().zip(&shapes).find(|((own, _), _)| *own == name).map(|(_, shape)| &**shape);
             of_array.or_else(of_product).is_some_and(shapes::is_wide)
         };
+        let of_rows = expression.names_of_rows(is_wide);
         let of_arrays = own.iter().map(|input| {
             let ((source, count), name) = (self.checked.source(self.arrays[*input]), self.name(*input));
-            let is_of_rows = expression.has_value_of_each_row(name, is_wide);
-            Shaped { name, count, shape: source.shape(), is_of_rows }
+            Shaped { name, count, shape: source.shape(), is_of_rows: of_rows.contains(name) }
         });
         let of_products = products.iter().zip(&shapes).map(|((name, _), shape)| {
             let count = shape.iter().fold(1_u64, |all, dim| all.saturating_mul(*dim));

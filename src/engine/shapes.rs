@@ -101,10 +101,9 @@ impl RowNeeds {
 pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wide>> {
     let shapes = || inputs.iter().filter_map(|input| Some((input, input.shape?)));
     let Some((first, longest)) = shapes().max_by_key(|(_, shape)| shape.len()) else { return Ok(None) };
-    let first = first.name;
-    let differ = |name: &str, other: &[u64]| JobError::ShapesDiffer {
-        first: first.into(),
-        shape: numpy_shape(longest),
+    let differ = |(first, shape): (&Shaped<'_>, &[u64]), name: &str, other: &[u64]| JobError::ShapesDiffer {
+        first: first.name.into(),
+        shape: numpy_shape(shape),
         other: name.into(),
         other_shape: numpy_shape(other),
     };
@@ -123,16 +122,7 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         if !are_broadcast(&whole, shape) {
             // The one that has these lengths.
             let other = in_order[..place].iter().find(|(_, other)| !are_broadcast(other, shape));
-            return Err(match other {
-                Some((other, own)) => JobError::ShapesDiffer {
-                    first: other.name.into(),
-                    shape: numpy_shape(own),
-                    other: input.name.into(),
-                    other_shape: numpy_shape(shape),
-                },
-                None => differ(input.name, shape),
-            }
-            .into());
+            return Err(differ(*other.unwrap_or(&(first, longest)), input.name, shape).into());
         }
         for (dim, other) in whole.iter_mut().rev().zip(shape.iter().rev()).filter(|(dim, _)| **dim == 1) {
             *dim = *other;
@@ -149,12 +139,12 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         return Ok(None);
     }
     if elements.is_none_or(|elements| elements > u64::MAX / 16) {
-        return Err(JobError::TooLarge { name: first.into() }.into());
+        return Err(JobError::TooLarge { name: first.name.into() }.into());
     }
     let outer = whole.len() - if are_whole { needs.dims_of_row(whole.len()) } else { whole.len() - 1 };
     let dims = whole[outer..].to_vec();
     if dims.contains(&0) {
-        return Err(JobError::NoElements { name: first.into(), shape: numpy_shape(longest) }.into());
+        return Err(JobError::NoElements { name: first.name.into(), shape: numpy_shape(longest) }.into());
     }
     let extent = |input: &Shaped<'_>| {
         let own = [input.count];
@@ -169,7 +159,7 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         let is_per_row = shape.len() == whole.len() && shape[0] == whole[0] && shape[1..].iter().all(|dim| *dim == 1);
         if !is_per_row && (shape.len() < whole.len() || shape[0] == 1) {
             let fits = dims.iter().rev().zip(shape.iter().rev()).all(|(dim, other)| dim == other || *other == 1);
-            return if fits { Ok(Extent::PerColumn) } else { Err(differ(input.name, shape)) };
+            return if fits { Ok(Extent::PerColumn) } else { Err(differ((first, longest), input.name, shape)) };
         }
         match is_per_row {
             true => Ok(Extent::PerRow),

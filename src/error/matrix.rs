@@ -38,7 +38,7 @@ pub enum MatrixError {
         ddof: u64,
     },
 
-    /// A penalty or a tolerance is negative or NaN, or a penalty is infinite.
+    /// A penalty or a tolerance is negative, infinite or NaN.
     #[error("{name} is {value}; give a number that is finite and not negative")]
     #[non_exhaustive]
     Negative {

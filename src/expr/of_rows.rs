@@ -1,16 +1,16 @@
 //! Which arrays of one dimension have a value for each row, as far as the text of an expression tells.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Expression;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 
 impl Expression {
-    /// Returns whether the text tells that an array with this name and of one dimension has a value for each row: it
-    /// is part of a value of one dimension that is filtered, or is the condition of a filter, a key, or an operand of a
-    /// product over the rows. `is_wide` tells which names have several elements in each row: with a value that reads
-    /// one of them, arrays of one dimension are broadcast as in NumPy.
-    pub(crate) fn has_value_of_each_row(&self, name: &str, is_wide: impl Fn(&str) -> bool) -> bool {
+    /// Returns the names of which the text tells that an array of one dimension has a value for each row: it is part of
+    /// a value of one dimension that is filtered, or is the condition of a filter, a key, or an operand of a product
+    /// over the rows. `is_wide` tells which names have several elements in each row: with a value that reads one of
+    /// them, arrays of one dimension are broadcast as in NumPy.
+    pub(crate) fn names_of_rows(&self, is_wide: impl Fn(&str) -> bool) -> HashSet<&str> {
         let Parsed { terms, statements, .. } = self.parsed();
         let value_of = |statement| match statement {
             &Statement::Assign { ref name, value, .. } => Some((name.as_str(), value)),
@@ -19,22 +19,26 @@ impl Expression {
         let assigned: HashMap<&str, TermId> = statements.iter().filter_map(value_of).collect();
         let mut waiting: Vec<TermId> = terms.iter().flat_map(|term| of_rows(&term.tree, terms)).collect();
         // The value of an assigned name that is filtered may have other shapes among its operands.
-        let is_filtered = |id: TermId| terms.iter().any(|term| matches!(term.tree, Tree::Filter(of, _) if of == id));
+        let filtered = |term: &Term| if let Tree::Filter(of, _) = term.tree { Some(of) } else { None };
+        let filtered: HashSet<TermId> = terms.iter().filter_map(filtered).collect();
         // Wide values are left out, as those that were seen.
         let mut seen = wide(terms, &assigned, is_wide);
+        let mut names = HashSet::new();
         while let Some(id) = waiting.pop() {
             if std::mem::replace(&mut seen[id], true) {
                 continue;
             }
             match &terms[id].tree {
-                Tree::Name(own) if own == name => return true,
-                Tree::Name(own) => waiting.extend(assigned.get(own.as_str()).filter(|_| !is_filtered(id))),
+                Tree::Name(own) => {
+                    names.insert(own.as_str());
+                    waiting.extend(assigned.get(own.as_str()).filter(|_| !filtered.contains(&id)));
+                }
                 // What they read may have several dimensions.
                 Tree::Within(..) | Tree::Times { .. } => {}
                 tree => waiting.extend(tree.operands()),
             }
         }
-        false
+        names
     }
 }
 
@@ -77,8 +81,8 @@ mod tests {
         let of_rows = |text: &str| -> Vec<String> {
             let expression = Expression::parse(text).unwrap();
             let is_wide = |name: &str| ["x", "w"].contains(&name);
-            let names = expression.inputs().filter(|name| expression.has_value_of_each_row(name, is_wide));
-            names.map(str::to_owned).collect()
+            let names = expression.names_of_rows(is_wide);
+            expression.inputs().filter(|name| names.contains(name)).map(str::to_owned).collect()
         };
         for (text, names) in [
             ("y = x + m", &[][..]),

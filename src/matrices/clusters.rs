@@ -108,6 +108,7 @@ impl Near {
         let mut near = centers - &shift;
         let mut scale = scale(&near);
         if is_f32 {
+            // The kernel multiplies by an `f32`.
             scale = scale.clamp(2.0_f64.powi(-100), 2.0_f64.powi(100));
         }
         near *= scale;

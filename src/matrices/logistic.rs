@@ -6,7 +6,7 @@ use ndarray::{Array1, Array2, s};
 
 use super::solve::solve;
 use super::table::{Table, per_row};
-use super::{Matrices, finite, matrix, not_negative, number, numbers, possible, small, small_row};
+use super::{Matrices, matrix, not_negative, number, numbers, possible, small, small_row};
 use crate::data::Input;
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -89,7 +89,7 @@ impl Matrices<'_> {
     /// # Errors
     /// As [`linear`](Matrices::linear), and if `t` has other values than 0 and 1, or only one of them.
     pub fn logistic(&self, x: &Input<'_>, t: &Input<'_>, how: Logistic) -> Result<LogisticModel> {
-        finite("penalty", how.penalty)?;
+        not_negative("penalty", how.penalty)?;
         not_negative("tolerance", how.tolerance)?;
         possible("iterations", how.iterations as u64, u64::MAX)?;
         let table = Table::new("x", x)?;

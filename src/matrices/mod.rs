@@ -182,14 +182,9 @@ fn shape_error(name: &'static str, shape: &[usize], expected: &[String]) -> Matr
     MatrixError::shape(name, &shape, expected)
 }
 
-/// Checks that a number is not negative, nor NaN.
-fn not_negative(name: &'static str, value: f64) -> Result<(), MatrixError> {
-    if value >= 0.0 { Ok(()) } else { Err(MatrixError::Negative { name, value }) }
-}
-
 /// Checks that a number is neither negative, nor infinite, nor NaN.
-fn finite(name: &'static str, value: f64) -> Result<(), MatrixError> {
-    if value.is_finite() { not_negative(name, value) } else { Err(MatrixError::Negative { name, value }) }
+fn not_negative(name: &'static str, value: f64) -> Result<(), MatrixError> {
+    if value >= 0.0 && value.is_finite() { Ok(()) } else { Err(MatrixError::Negative { name, value }) }
 }
 
 /// Checks that as many are possible: of the rows of a table, or of its columns.

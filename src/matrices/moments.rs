@@ -4,7 +4,7 @@ use ndarray::{Array1, Array2};
 
 use super::solve::solve;
 use super::table::{Table, per_row};
-use super::{Matrices, array, finite, matrix, number, numbers};
+use super::{Matrices, array, matrix, not_negative, number, numbers};
 use crate::data::{ArrayValue, Dtype, Input};
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -87,7 +87,7 @@ impl Matrices<'_> {
     /// As [`gram`](Matrices::gram), and [`MatrixError::Singular`] if columns depend on each other, so that there are
     /// many such weights. A small penalty chooses one.
     pub fn linear(&self, x: &Input<'_>, t: &Input<'_>, how: Linear) -> Result<LinearModel> {
-        finite("ridge", how.ridge)?;
+        not_negative("ridge", how.ridge)?;
         let table = Table::new("x", x)?;
         if table.rows == 0 {
             return Err(MatrixError::NoRows.into());

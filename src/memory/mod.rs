@@ -1,5 +1,5 @@
 //! Memory with limits: the freelist of device blocks, the pinned staging slab, the memory cached for the next run,
-//! and the budgets of all of them.
+//! and the budgets of all of them. Also what the allocator of the process keeps for decoders.
 
 mod admission;
 mod allocator;
