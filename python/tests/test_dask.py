@@ -90,11 +90,14 @@ def test_workers_have_their_next_range(client, monkeypatch):
 
 
 class Scripted:
-    """A client, and its scheduler, whose workers end their tasks when the test says so."""
+    """A client, and its scheduler, whose workers end their tasks when the test says so. Each step takes a second of
+    virtual time.
+    """
 
     def __init__(self, workers):
         self.scheduler, self.paused, self.tasks = self, set(), {}
-        self._workers, self._loop = workers, asyncio.new_event_loop()
+        self._workers, self._loop, self._now = workers, asyncio.new_event_loop(), 0.0
+        self._loop.time = lambda: self._now
 
     async def ncores(self):
         return dict.fromkeys(self._workers, 1)
@@ -103,6 +106,7 @@ class Scripted:
         return {worker: 1 for worker in self._workers if worker not in self.paused}
 
     def sync(self, step):
+        self._now += 1.0
         return self._loop.run_until_complete(step())
 
     def submit(self, run, work, rows, *, key, workers, allow_other_workers, pure):
