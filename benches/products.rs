@@ -3,7 +3,8 @@
 //!
 //! `cargo bench --bench products -- --device cuda,cpu --size 4GiB --device-memory 1GiB --dir /tmp`. Each figure is the
 //! median of several runs, in GB/s of rows, and every sum is compared with a plain loop over a few of its elements.
-//! `--precision full,bf16x3,tf32` multiplies `f32` on tensor cores, too.
+//! `--precision full,bf16x3,tf32` multiplies `f32` on tensor cores, too. `--workers 13` and `--chunk 2MiB` set what the
+//! plan would choose.
 
 use std::error::Error;
 use std::fs::File;
@@ -32,6 +33,9 @@ struct Settings {
     widths: Vec<usize>,
     precisions: Vec<Precision>,
     folder: PathBuf,
+    /// The size of chunks and the number of staging workers, instead of those of the plan.
+    chunk: Option<u64>,
+    workers: Option<usize>,
     /// Where to write a timeline of one more run.
     trace: Option<PathBuf>,
 }
@@ -45,6 +49,8 @@ fn main() -> Outcome {
         widths: vec![64, 256],
         precisions: vec![Precision::Full],
         folder: std::env::temp_dir(),
+        chunk: None,
+        workers: None,
         trace: None,
     };
     let mut arguments = std::env::args().skip(1);
@@ -60,6 +66,8 @@ fn main() -> Outcome {
             "--widths" => settings.widths = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--precision" => settings.precisions = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--dir" => settings.folder = value()?.into(),
+            "--chunk" => settings.chunk = Some(value()?.parse::<ByteSize>()?.as_u64()),
+            "--workers" => settings.workers = Some(value()?.parse()?),
             "--trace" => settings.trace = Some(value()?.into()),
             // `cargo bench` and `cargo test` pass these.
             "--bench" | "--test" => {}
@@ -90,7 +98,14 @@ fn measure<T: Pod + Element + Into<f64> + Send + Sync>(
     write(&path, dtype, (rows, width), bytemuck::cast_slice(&x))?;
     let _removed = Removed(path.clone());
     for device in &settings.devices {
-        let engine = Engine::builder().device(device.clone()).device_memory(settings.device_memory).build()?;
+        let mut builder = Engine::builder().device(device.clone()).device_memory(settings.device_memory);
+        if let Some(chunk) = settings.chunk {
+            builder = builder.chunk(chunk);
+        }
+        if let Some(workers) = settings.workers {
+            builder = builder.workers(workers);
+        }
+        let engine = builder.build()?;
         let report = Reports { settings, engine: &engine, device, dtype, x: &x, width };
         let table = ArrayView2::from_shape((rows, width), &x).map_err(|error| error.to_string())?;
         report.of("ordinary memory", || Ok(input(table)))?;
@@ -143,6 +158,7 @@ impl<T: Copy + Into<f64> + Sync> Reports<'_, T> {
             "device": self.device.to_string(), "from": source, "precision": precision.to_string(),
             "gb_per_s": rate(seconds[seconds.len() / 2]),
             "all": seconds.iter().map(|seconds| rate(*seconds)).collect::<Vec<_>>(),
+            "workers": last.devices.iter().map(|device| device.workers).sum::<usize>(),
             "pinned_bytes": last.peak_pinned_bytes,
             "device_bytes": last.devices.iter().map(|device| device.peak_device_bytes).sum::<u64>(),
             "notes": last.notes,
