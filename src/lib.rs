@@ -213,7 +213,8 @@ pub mod io {
     pub use crate::data::{
         ArrayValue, Blocks, Bounds, Claim, Codec, ColumnOptions, Dtype, Element, Generator, Input, Memory, NewFile,
         Npy, Output, Parts, Placement, Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source,
-        StoredArray, TableColumn, TableFile, Target, commit_all, create, map, open, open_column, open_with,
+        StoredArray, TableColumn, TableFile, Target, commit_all, create, map, open, open_column, open_columns,
+        open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{

@@ -58,7 +58,7 @@ class File:
         path: str | os.PathLike[str],
         dtype: str | None = None,
         read: str = "map",
-        field: str | None = None,
+        field: str | list[str] | None = None,
         member: str | None = None,
         nulls: str | None = None,
         shape: list[int] | None = None,
@@ -71,7 +71,7 @@ class File:
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
-    def field(self) -> str | None: ...
+    def field(self) -> str | list[str] | None: ...
     @property
     def member(self) -> str | None: ...
     @property
@@ -80,7 +80,9 @@ class File:
     def timestamps(self) -> bool: ...
     def __getnewargs__(
         self,
-    ) -> tuple[os.PathLike[str], str | None, str, str | None, str | None, str | None, list[int] | None, bool]: ...
+    ) -> tuple[
+        os.PathLike[str], str | None, str, str | list[str] | None, str | None, str | None, list[int] | None, bool
+    ]: ...
 
 @final
 class NewFile:

@@ -557,7 +557,7 @@ def open(
     dtype: Any = None,
     *,
     read: str = "map",
-    field: str | None = None,
+    field: str | Sequence[str] | None = None,
     member: str | None = None,
     nulls: float | str | None = None,
     shape: Sequence[int] | None = None,
@@ -569,7 +569,8 @@ def open(
     `dtype` is that of a raw file, and `shape` the lengths of its dimensions, if it has several.
     `field` is the column that is read of a Parquet or Arrow file, the array of a Zarr store, or the field of a `.npy`
     file of records (a structured array); or a key in the names of the folders of several files, as `year` of
-    `sales/year=2024/part-0.parquet`.
+    `sales/year=2024/part-0.parquet`. Several, as `["price", "size"]`, are read side by side, as an array of shape
+    `(n, 2)`, and `["*"]` are all columns of a Parquet or Arrow file. If their dtypes differ, they become `float64`.
     `nulls` is the value that is read in the place of nulls, such as `0` or `nan`. Without it, nulls are an error.
     With `timestamps`, a column of timestamps is read as the integers (`int64`) that the file holds, in the file's unit.
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
@@ -578,7 +579,8 @@ def open(
     name = None if dtype is None else name_of(dtype)
     value = None if nulls is None else str(nulls)
     lengths = None if shape is None else [whole("shape", length) for length in shape]
-    return _core.File(os.fspath(path), name, read, field, member, value, lengths, timestamps)
+    fields = field if field is None or isinstance(field, str) else list(field)
+    return _core.File(os.fspath(path), name, read, fields, member, value, lengths, timestamps)
 
 
 def create(

@@ -20,9 +20,9 @@ pub(crate) struct File {
     read: Read,
     given: Option<Dtype>,
     given_shape: Option<Vec<u64>>,
-    /// The field of its records that is read.
+    /// The field of its records that is read, or several.
     #[pyo3(get)]
-    field: Option<String>,
+    field: Option<Field>,
     /// The array that is read of an archive.
     #[pyo3(get)]
     member: Option<String>,
@@ -41,12 +41,19 @@ type FileArguments = (
     OsString,
     Option<&'static str>,
     &'static str,
-    Option<String>,
+    Option<Field>,
     Option<String>,
     Option<String>,
     Option<Vec<u64>>,
     bool,
 );
+
+/// A field or a column by its name, or several, which are read side by side.
+#[derive(Clone, FromPyObject, IntoPyObject, IntoPyObjectRef)]
+enum Field {
+    One(String),
+    Several(Vec<String>),
+}
 
 /// How a file is read.
 #[derive(Clone, Copy)]
@@ -71,7 +78,7 @@ impl File {
         path: PathBuf,
         dtype: Option<&str>,
         read: &str,
-        field: Option<String>,
+        field: Option<Field>,
         member: Option<String>,
         nulls: Option<String>,
         shape: Option<Vec<u64>>,
@@ -136,9 +143,14 @@ impl File {
     /// Opens the file as an input.
     pub(crate) fn input(&self) -> PyResult<Input<'static>> {
         let File { path, given: dtype, given_shape, field, member, nulls, timestamps, .. } = self;
-        let (shape, field, member, nulls) = (given_shape.clone(), field.clone(), member.clone(), nulls.clone());
+        let (shape, member, nulls) = (given_shape.clone(), member.clone(), nulls.clone());
         let (dtype, timestamps) = (*dtype, *timestamps);
-        let file = NamedFile { dtype, shape, field, member, nulls, timestamps, ..NamedFile::from(&**path) };
+        let (field, columns) = match field.clone() {
+            Some(Field::Several(names)) => (None, Some(names)),
+            Some(Field::One(name)) => (Some(name), None),
+            None => (None, None),
+        };
+        let file = NamedFile { dtype, shape, field, columns, member, nulls, timestamps, ..NamedFile::from(&**path) };
         let (read, is_url) = (self.read, io::is_url(path));
         let open = move || match read {
             // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a

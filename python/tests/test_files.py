@@ -124,3 +124,12 @@ def test_dtypes_of_another_byte_order_are_refused(tmp_path):
         with pytest.raises(TypeError, match="dtype: the bytes of '>i4' are in an order .* pass 'int32'"):
             take(path, ">i4")
         take(path, np.dtype("i4"))
+
+
+def test_fields_of_records_side_by_side(evaluate, tmp_path):
+    records = np.zeros(5000, [("a", "i4"), ("b", "f8"), ("c", "?")])
+    records["a"], records["b"], records["c"] = np.arange(5000), np.arange(5000) / 3, np.arange(5000) % 2
+    np.save(tmp_path / "r.npy", records)
+    x = ov.open(tmp_path / "r.npy", field=["c", "a", "b"])
+    expected = np.stack([records[name].astype("f8") for name in "cab"], axis=1)
+    assert evaluate("y = x", x=x)["y"].tobytes() == expected.tobytes()

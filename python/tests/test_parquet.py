@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import overshot as ov
+from overshot import matrices
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -176,6 +177,55 @@ def test_several_files_are_one_input(evaluate, tmp_path):
 
 CONDITIONS = ["k > {}", "k <= {}", "(k >= {}) & (k < {} + 3)", "~(k != {})", "k * 2 - 1 < {}", "-k > {}"]
 CONDITIONS += ["f > {}", "f != {}"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_columns_side_by_side_are_a_table(evaluate, tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    rows, width = int(rng.integers(1, 9000)), int(rng.integers(1, 12))
+    dtypes = [str(rng.choice([*INTEGERS, *FLOATS])) for _ in range(width)]
+    if seed % 2:
+        dtypes = dtypes[:1] * width
+    names = [f"c{k}" for k in range(width)]
+    columns = {name: values(rng, dtype, rows) for name, dtype in zip(names, dtypes)}
+    names = [str(name) for name in rng.permutation(names)]
+    for path, write in [("t.parquet", pq.write_table), ("t.arrow", feather.write_feather)]:
+        size = int(rng.integers(1, rows + 2))
+        limit = {"row_group_size": size} if path == "t.parquet" else {"chunksize": size}
+        write(pa.table(columns), tmp_path / path, compression=["zstd", "lz4"][seed % 2], **limit)
+        table = ov.open(tmp_path / path, field=names)
+        dtype = dtypes[0] if seed % 2 else "float64"
+        expected = np.stack([columns[name].astype(dtype) for name in names], axis=1)
+        assert table.shape == expected.shape and table.dtype == expected.dtype and table.field == names
+        assert evaluate("y = x", x=table)["y"].tobytes() == expected.tobytes()
+        again = pickle.loads(pickle.dumps(table))
+        kept = ov.evaluate("y = x[k > 0]", x=again, k=np.ones(rows, np.int8))["y"]
+        assert kept.tobytes() == expected.tobytes()
+        every = ov.open(tmp_path / path, field=["*"])
+        greatest = [columns[name].astype(dtype).max() for name in columns]
+        np.testing.assert_array_equal(evaluate("max(x, axis=0)", x=every), np.array(greatest, dtype))
+        with pytest.raises(OSError, match="has no column 'other'"):
+            ov.open(tmp_path / path, field=[*names, "other"])
+        with pytest.raises(OSError, match="no columns to put side by side"):
+            ov.open(tmp_path / path, field=[])
+    with pytest.raises(TypeError, match="field"):
+        ov.open(tmp_path / path, field=[1])
+
+
+def test_a_model_of_columns(tmp_path):
+    rng = np.random.default_rng(3)
+    a, b, c = rng.standard_normal(5000), rng.integers(0, 9, 5000), rng.standard_normal(5000).astype("f4")
+    for year in (2023, 2024):
+        (tmp_path / f"s/year={year}").mkdir(parents=True)
+        table = pa.table({"a": a, "b": b, "c": c, "t": 3 * a - b + 0.5 * c + 0.01 * (year - 2000)})
+        pq.write_table(table, tmp_path / f"s/year={year}/t.parquet", row_group_size=700)
+    x = ov.open(tmp_path / "s", field=["a", "b", "c", "year"])
+    assert x.shape == (10_000, 4)
+    model = matrices.linear(x, ov.open(tmp_path / "s", field="t"))
+    np.testing.assert_allclose(model.weights, [3, -1, 0.5, 0.01], rtol=1e-9)
+    # Lazy arrays read the file as any other array.
+    means = np.asarray(ov.array(x).mean(axis=0))
+    np.testing.assert_allclose(means, [a.mean(), b.mean(), c.mean(), 2023.5])
 
 
 def test_rows_that_a_filter_cannot_keep(tmp_path):

@@ -88,11 +88,12 @@ pub struct JobArgs {
     /// need a dtype (bool, i8 to i64, u8 to u64, f16, bf16, f32, f64), and ':f64!' reads a file as raw that looks like
     /// another format. A folder, or a pattern such as 'x=part-*.npy', stands for its files as one input, in natural
     /// order of their names. If the expression reads fields, such as t.price, 't=trades.npy' is a file of records; keys
-    /// of its folders, such as sales/year=2024, are fields of 't=sales', too. 'x=data.npz:a' is the array a of an
-    /// archive that is not compressed. An assigned name without a file is a temporary. Instead of an input file, or for
-    /// a scalar parameter of a kernel, you can give a number that is the same for all rows: m=5.0, n=3 and on=true
-    /// adapt to what they meet, as numbers in the expression do, and s=2:f32 is f32. Write ./5.0 for a file that is
-    /// named like a number
+    /// of its folders, such as sales/year=2024, are fields of 't=sales', too. 'x=t.parquet:a' is the column a of a
+    /// table, 'x=t.parquet:a,b' are two side by side, as an array of shape (n, 2), and 'x=t.parquet:*' are all.
+    /// 'x=data.npz:a' is the array a of an archive that is not compressed. An assigned name without a file is a
+    /// temporary. Instead of an input file, or for a scalar parameter of a kernel, you can give a number that is the
+    /// same for all rows: m=5.0, n=3 and on=true adapt to what they meet, as numbers in the expression do, and s=2:f32
+    /// is f32. Write ./5.0 for a file that is named like a number
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 

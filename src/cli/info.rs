@@ -10,8 +10,8 @@ mod table;
 use std::fmt::Write;
 use std::path::Path;
 
-use overshot::io::{NamedFile, NpyFields, ReadMode, StoredArray, is_url, length_and_head};
-use overshot::{DeviceChoice, Engine, Error, units};
+use overshot::io::{NamedFile, NpyFields, NpyRecord, ReadMode, StoredArray, is_url, length_and_head};
+use overshot::{DeviceChoice, Engine, Error, Input, units};
 use serde::Serialize;
 
 use self::field::Field;
@@ -104,7 +104,16 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         && file.member.is_none()
         && let Ok(Some(table)) = Table::of(&paths)
     {
-        return Ok(Info { lacks_stats: args.stats, ..info.with_table(table) });
+        let columns = match (&file.columns, &file.field) {
+            (Some(columns), _) => match &columns[..] {
+                [only] if only != "*" => format!("{only},"),
+                columns => columns.join(","),
+            },
+            (None, Some(column)) => column.clone(),
+            (None, None) => return Ok(Info { lacks_stats: args.stats, ..info.with_table(table) }),
+        };
+        let (path, format) = (format!("{}:{columns}", info.path), table.format().into());
+        return Info { path, format, ..info }.with_rows(file.open(ReadMode::default()), file, None, args);
     }
     let stored = if file.is_raw { Ok(None) } else { StoredArray::all(first) };
     let stored = match stored {
@@ -149,22 +158,7 @@ fn described(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     };
     info.lacks_stats = args.stats && record.is_some();
     info.fields = record.as_ref().map(|record| record.fields.iter().map(Field::of).collect());
-    match opened {
-        Err(error) => info.problem = Some(problem_of(error, &file.path)),
-        Ok(input) => {
-            let source = input.source();
-            let (dtype, rows) = (source.dtype(), source.rows());
-            let row_bytes = record.as_ref().map_or(dtype.size() as u64, |record| record.bytes);
-            info.dtype = record.is_none().then(|| dtype.name());
-            info.rows = Some(rows);
-            info.shape = Some(source.shape().map_or_else(|| vec![rows], <[u64]>::to_vec));
-            info.data_bytes = Some(rows.saturating_mul(row_bytes));
-            if args.stats && record.is_none() {
-                info.stats = Some(Stats::of(source, &engine(&args.device)?, args.quiet)?);
-            }
-        }
-    }
-    Ok(info)
+    info.with_rows(opened, file, record.as_ref(), args)
 }
 
 /// Returns what is wrong, without the path of the file that is shown before.
@@ -205,6 +199,32 @@ impl Info {
         }
     }
 
+    /// The rows of what was opened: of records, if there are some, of which a field was opened.
+    fn with_rows(
+        mut self,
+        opened: overshot::Result<Input<'static>>,
+        file: &NamedFile,
+        record: Option<&NpyRecord>,
+        args: &InfoArgs,
+    ) -> Result<Info> {
+        match opened {
+            Err(error) => self.problem = Some(problem_of(error, &file.path)),
+            Ok(input) => {
+                let source = input.source();
+                let (dtype, rows) = (source.dtype(), source.rows());
+                let row_bytes = record.map_or(dtype.size() as u64, |record| record.bytes);
+                self.dtype = record.is_none().then(|| dtype.name());
+                self.rows = Some(rows);
+                self.shape = Some(source.shape().map_or_else(|| vec![rows], <[u64]>::to_vec));
+                self.data_bytes = Some(rows.saturating_mul(row_bytes));
+                if args.stats && record.is_none() {
+                    self.stats = Some(Stats::of(source, &engine(&args.device)?, args.quiet)?);
+                }
+            }
+        }
+        Ok(self)
+    }
+
     /// The arrays of a store.
     fn with_arrays(self, arrays: Vec<Stored>) -> Info {
         let problem = (!arrays.iter().any(Stored::is_readable)).then(|| "has no array that a job can read".into());
@@ -242,7 +262,10 @@ impl Info {
             Some(header) => line(dim(&in_place(header.text(self.shape.as_deref())))),
             None if self.arrays.is_some() => {}
             None if self.format == "npz" => line(dim("an array of a .npz archive")),
-            None if self.dtype.is_some() => line(dim(&in_place("raw; can be used in place".into()))),
+            None if self.format == "raw" && self.dtype.is_some() => {
+                line(dim(&in_place("raw; can be used in place".into())));
+            }
+            None if self.dtype.is_some() => line(dim(&format!("of a table ({})", self.format))),
             None => {}
         }
         self.table.iter().flat_map(Table::text).for_each(&mut line);

@@ -161,6 +161,10 @@ fn no_name(path: &Path, columns: &[&str]) -> Error {
         return Error::file(path, "has no column of numbers", "write its numbers as a column");
     };
     let problem = format!("is a table of the columns {}", names(columns));
-    let remedy = format!("name one of them in the expression: for a table t, write t.{first}");
+    let (own, all) = (path.display(), columns.iter().take(2).copied().collect::<Vec<_>>().join(","));
+    let remedy = format!(
+        "name one of them in the expression: for a table t, write t.{first}; or take some side by side, as one array: \
+         {own}:{all}, in Python ov.open(..., field=[...])"
+    );
     Error::file(path, problem, remedy)
 }

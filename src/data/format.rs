@@ -11,6 +11,7 @@ use super::npz::{self, is_npz};
 use super::partition::Partition;
 use super::partition_folders::{FolderKey, FolderKeys};
 use super::pattern::{finds, is_pattern, is_store, several, with_files_to_come};
+use super::side_by_side::SideBySide;
 use super::table_file::TableFormat;
 use super::url::{is_url, no_output};
 use super::{
@@ -98,6 +99,28 @@ pub fn open_column(path: impl AsRef<Path>, name: &str, options: &ColumnOptions) 
     file.open(ReadMode::default())
 }
 
+/// Opens columns as [`open_column`] does, side by side: as a table of shape `(n, d)`, whose first column is that of the
+/// first name. The only name `*` stands for all columns of a Parquet or Arrow file, which must all be readable then.
+/// The dtype is that of the columns if all have one, and `f64` otherwise.
+///
+/// ```no_run
+/// use overshot::io::{self, ColumnOptions};
+/// use overshot::{Engine, Job};
+/// let x = io::open_columns("trades.parquet", &["price", "size"], &ColumnOptions::new())?;
+/// let report = Engine::builder().build()?.run(Job::eval("x.T @ x")?.input("x", x))?;
+/// # Ok::<(), overshot::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns the same errors as [`open_column`]. Also returns an error if a column has several dimensions, or more or
+/// fewer rows than another one.
+pub fn open_columns(path: impl AsRef<Path>, names: &[&str], options: &ColumnOptions) -> Result<Input<'static>> {
+    let ColumnOptions { nulls, timestamps } = options.clone();
+    let columns = Some(names.iter().map(ToString::to_string).collect());
+    let file = NamedFile { columns, nulls, timestamps, ..NamedFile::of(path.as_ref(), None) };
+    file.open(ReadMode::default())
+}
+
 /// Returns a file to be written: `.npy` as by [`Npy::create`]; `.arrow`, `.feather` and `.ipc` as by `Arrow::create`;
 /// `.parquet` and `.pq` as by `Parquet::create`; `.zarr` as by `Zarr::create`; every other name as by [`Raw::create`].
 ///
@@ -169,6 +192,8 @@ fn refuse_places(path: &Path) -> Result<()> {
 
 /// A file named by a text: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file regardless of its name and
 /// its first bytes. `PATH:DTYPE:2x3` is a raw file of this shape. `PATH.npz:NAME` is an array of an archive.
+/// `PATH.parquet:NAME` is a column of a table, `PATH.parquet:NAME,NAME` are several side by side, and `PATH.parquet:*`
+/// all of them; so it is with Arrow files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFile {
     /// The path of the file.
@@ -183,6 +208,9 @@ pub struct NamedFile {
     pub member: Option<String>,
     /// The field of its records, or the column, that is read.
     pub field: Option<String>,
+    /// The fields, or columns, that are read side by side, as a table of two dimensions. The only name `*`
+    /// stands for all columns. Then `field` is none.
+    pub columns: Option<Vec<String>>,
     /// The value that is read in the place of nulls, which are an error without one.
     pub nulls: Option<String>,
     /// Whether timestamps are read as integers. They are an error otherwise.
@@ -205,6 +233,7 @@ impl NamedFile {
             shape: None,
             member: None,
             field: None,
+            columns: None,
             nulls: None,
             timestamps: false,
         }
@@ -235,6 +264,17 @@ impl NamedFile {
         if let Some(member) = member {
             return Ok(NamedFile { member: Some(member.into()), ..NamedFile::of(path, None) });
         }
+        let is_dtype = is_word && str::from_utf8(word).is_ok_and(|word| dtype_of(word).is_ok());
+        let names = str::from_utf8(word).ok().filter(|names| !is_dtype && !is_raw && !names.is_empty());
+        if let Some(names) = names.filter(|_| TableFormat::of(path, &[]).is_some()) {
+            let file = NamedFile::of(path, None);
+            if names != "*" && !names.contains(',') {
+                return Ok(file.with_field(names));
+            }
+            // As in Python, a comma behind one name makes it a list of one.
+            let columns = names.strip_suffix(',').unwrap_or(names).split(',').map(str::to_owned);
+            return Ok(NamedFile { columns: Some(columns.collect()), ..file });
+        }
         let Some(word) = str::from_utf8(word).ok().filter(|_| is_word) else { return whole() };
         match dtype_of(word) {
             Ok(dtype) => Ok(NamedFile { is_raw, ..NamedFile::of(path, Some(dtype)) }),
@@ -250,7 +290,7 @@ impl NamedFile {
     /// # Errors
     /// Returns the same errors as [`open`].
     pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
-        self.input(reading, |file| file)
+        self.input(reading, &|file| file)
     }
 
     /// Opens the file as [`map()`] does.
@@ -262,25 +302,45 @@ impl NamedFile {
     /// Returns the same errors as [`open`].
     pub unsafe fn map(&self) -> Result<Input<'static>> {
         // SAFETY: the caller upholds the same contract.
-        self.input(ReadMode::default(), |file| unsafe { file.mapped() })
+        self.input(ReadMode::default(), &|file| unsafe { file.mapped() })
     }
 
     /// Returns a field of the records of this file, or a column of it.
     pub fn with_field(&self, name: &str) -> NamedFile {
-        NamedFile { field: Some(name.into()), ..self.clone() }
+        NamedFile { field: Some(name.into()), columns: None, ..self.clone() }
+    }
+
+    /// Opens columns side by side.
+    fn table(&self, names: &[String], reading: ReadMode, placed: &dyn Fn(Dataset) -> Dataset) -> Result<SideBySide> {
+        let all;
+        let names = if names == ["*"] {
+            let first = self.files().into_iter().next().unwrap_or_default();
+            let table = TableFile::open(&first)?.ok_or_else(|| {
+                Error::file(&first, "is no table, so that it has no columns", "name Parquet or Arrow files")
+            })?;
+            all = table.columns.into_iter().map(|column| column.name).collect::<Vec<_>>();
+            &all
+        } else {
+            names
+        };
+        let open = |name: &String| Ok((name.clone(), self.with_field(name).input(reading, placed)?));
+        SideBySide::new(&self.path, names.iter().map(open).collect::<Result<_>>()?)
     }
 
     /// Opens the file, or several files as one input. `placed` prepares each.
-    fn input(&self, reading: ReadMode, placed: impl Fn(Dataset) -> Dataset) -> Result<Input<'static>> {
+    fn input(&self, reading: ReadMode, placed: &dyn Fn(Dataset) -> Dataset) -> Result<Input<'static>> {
         let name = &*self.path;
         refuse_places(name)?;
+        if let Some(columns) = &self.columns {
+            return Ok(self.table(columns, reading, placed)?.into());
+        }
         if name.is_dir()
             && !is_store(name)
             && let Some(foreign) = by_name(name)
         {
             return Err(not_raw(name, foreign));
         }
-        let open = |path: &Path| self.dataset(path, reading).map(&placed);
+        let open = |path: &Path| self.dataset(path, reading).map(placed);
         let Some(paths) = several(name)? else { return Ok(open(name)?.input()) };
         let keys = FolderKeys::of(name, &paths);
         if let Some(key) = self.field.as_deref().filter(|field| keys.has(field)) {
@@ -404,8 +464,12 @@ impl NamedFile {
     /// Returns the file as one to be written, as [`create`] does.
     ///
     /// # Errors
-    /// Returns the same errors as [`create`], and one if it has a shape: that of an output is the one of its rows.
+    /// Returns the same errors as [`create`], and one if it has a shape or columns: those of an output are others.
     pub fn create(&self) -> Result<NewFile> {
+        if self.columns.is_some() || self.field.is_some() {
+            let problem = "is written with columns that have the names of the outputs";
+            return Err(Error::file(&self.path, problem, "leave the names of columns out"));
+        }
         if let Some(shape) = &self.shape {
             let problem = format!("is written with the shape of its rows, and not as {}", numpy_shape(shape));
             return Err(Error::file(&self.path, problem, "leave the shape out"));

@@ -10,7 +10,8 @@
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //! | `Arrow`, `Parquet` | [`NewFile`] | columns of tables, each with its feature |
 //! | `Zarr` | [`NewFile`] | arrays of Zarr stores, with its feature |
-//! | [`open`], [`open_column`], [`map()`] | [`create`] | the same by names of files; also several files as one input |
+//! | [`open`], [`map()`] | [`create`] | the same by names of files; also several files as one input |
+//! | [`open_column`], [`open_columns`] | | a column of a table by its name; several as one table |
 //!
 //! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
 //!
@@ -75,6 +76,7 @@ mod replaced_file;
 mod rights;
 mod shards;
 mod shared_file;
+mod side_by_side;
 mod signal_list;
 mod sink;
 mod slice;
@@ -106,7 +108,7 @@ pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, length_and_head, mapped_path};
 pub use folder_state::folder_state;
 pub use foreign_format::{Foreign, foreign_format};
-pub use format::{NamedFile, create, map, open, open_column, open_with};
+pub use format::{NamedFile, create, map, open, open_column, open_columns, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};

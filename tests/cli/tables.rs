@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("nulls are an error or get a value", nulls),
     ("timestamps are integers on request", timestamps),
     ("info shows the columns of tables", columns),
+    ("columns side by side are one array", side_by_side),
     ("outputs are Arrow files", outputs),
     ("kept rows are a whole Arrow file", kept),
     ("parts write an Arrow file, and a run continues with it", divided),
@@ -79,7 +80,8 @@ fn inputs(device: &str) -> Outcome {
     assert_eq!(place.files()["y.npy"].len(), 128 + 800);
     place.refused(1, &["t.parquet", "'side' is of the type string"], &["sum(t.side)", "t=t.parquet"]);
     place.refused(1, &["t.parquet", "has no column 'prize', only price, size, side"], &["sum(t.prize)", "t=t.parquet"]);
-    place.refused(1, &["is a table of the columns price, size", "t.price"], &["sum(x)", "x=t.parquet"]);
+    let words = ["is a table of the columns price, size", "t.price", "t.parquet:price,size"];
+    place.refused(1, &words, &["sum(x)", "x=t.parquet"]);
     RAN
 }
 
@@ -206,6 +208,36 @@ fn columns(device: &str) -> Outcome {
     let done = info(&["c.parquet"]);
     assert_eq!(done.code, Some(1));
     assert!(done.stdout.contains("is not a complete Parquet file"), "{done:?}");
+    RAN
+}
+
+fn side_by_side(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let prices = table(&place, "t.parquet", 100);
+    arrow_table(&place.path("t.feather"), 100, None);
+    let sizes = (0..100).map(|row| if row % 10 == 0 { 7.0 } else { f64::from(row) });
+    let rows: Vec<f64> = prices.iter().zip(sizes).flat_map(|(price, size)| [price * 2.0, size * 2.0]).collect();
+    for name in ["t.parquet", "t.feather"] {
+        let x = format!("x={name}:price,size");
+        let report = place.report(&["y = x * 2; sum(y)", "--nulls", "7", "--force", &x, "y=y.npy"]);
+        assert_eq!(results(&report)["sum(y)"], json!(rows.iter().sum::<f64>()), "{report}");
+        assert_eq!(report["outputs"][0]["shape"], json!([100, 2]), "{report}");
+        assert_eq!(&place.files()["y.npy"][128..], bytemuck::cast_slice::<f64, u8>(&rows));
+        place.refused(1, &[name, "'size' has 10 nulls", "--nulls VALUE"], &["sum(x)", &x]);
+        place.refused(1, &[name, "'side' is of the type string"], &["sum(x)", "--nulls", "7", &format!("x={name}:*")]);
+        place.refused(1, &[name, "has no column ''"], &["sum(x)", &format!("x={name}:price,,")]);
+        let clash = format!("y={name}:price");
+        place.refused(1, &["leave the names of columns out"], &["y = x", "--nulls", "7", &x, &clash, "--force"]);
+        let done = place.overshot(&["info", "--stats", &format!("{name}:price,price")]);
+        let shown = format!("{name}:price,price: 200 rows of f64, 1.6 kB, shape (100, 2)\n");
+        assert!(done.stdout.starts_with(&shown) && done.stdout.contains("max 24.75"), "{done:?}");
+        let done = place.overshot(&["info", &format!("{name}:price"), &format!("{name}:price,")]);
+        let [one, list] = [":price: 100 rows of f64, 800 B\n", ":price,: 100 rows of f64, 800 B, shape (100, 1)\n"];
+        assert!(done.stdout.contains(one) && done.stdout.contains(list), "{done:?}");
+    }
+    place.report(&["a = f32(i); b = f32(i) + 1", "--rows", "5000", "a=ab.parquet", "b=ab.parquet"]);
+    let report = place.report(&["sum(x), max(x)", "x=ab.parquet:*"]);
+    assert_eq!(results(&report), json!({ "sum(x)": 4999.0 * 5000.0 + 5000.0, "max(x)": 5000.0 }), "{report}");
     RAN
 }
 

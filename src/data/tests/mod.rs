@@ -22,6 +22,7 @@ mod outputs;
 mod parquet;
 mod partitions;
 mod shared;
+mod side_by_side;
 mod sources;
 #[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]
 mod tables;

@@ -1,0 +1,215 @@
+//! Columns side by side, which are read as a table of two dimensions.
+
+use super::half::{of_bf16, of_f16};
+use super::sink::wanted_rows;
+use super::{Dtype, Input, Source};
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Rows of a column that are read at a time. Those of a group stay in the cache of a core.
+const BLOCK: usize = 2048;
+/// Columns whose elements go to a row together: a line of the cache, if they are of 64 bits.
+const GROUP: usize = 8;
+
+/// Columns with as many rows, whose elements alternate: a row of the table has one of each.
+///
+/// The dtype is that of the columns if all have one, and `f64` otherwise.
+#[derive(Debug)]
+pub(super) struct SideBySide {
+    /// What the user named.
+    name: PathBuf,
+    columns: Vec<Input<'static>>,
+    dtype: Dtype,
+    /// Elements, as of every source.
+    rows: u64,
+    shape: [u64; 2],
+    grains: Vec<u64>,
+}
+
+impl SideBySide {
+    /// Puts columns side by side, with their names.
+    ///
+    /// # Errors
+    /// If there are none, if they have several dimensions or other numbers of rows, or too many elements.
+    pub(super) fn new(name: &Path, columns: Vec<(String, Input<'static>)>) -> Result<SideBySide> {
+        let Some((first_name, first)) = columns.first() else {
+            return Err(Error::file(name, "has no columns to put side by side", "name one column at least"));
+        };
+        let first = first.source().rows();
+        for (own, column) in &columns {
+            let column = column.source();
+            if column.shape().is_some_and(|shape| shape.len() != 1) {
+                let problem = format!("'{own}' has several dimensions, and is no column of a table");
+                return Err(Error::file(name, problem, "read it by itself"));
+            }
+            if column.rows() != first {
+                let problem = format!("'{own}' has {} rows, but '{first_name}' has {first}", column.rows());
+                return Err(Error::file(name, problem, "name columns with as many rows"));
+            }
+        }
+        let columns: Vec<_> = columns.into_iter().map(|(_, column)| column).collect();
+        let sources = || columns.iter().map(Input::source);
+        let width = columns.len() as u64;
+        let first_dtype = sources().next().map_or(Dtype::F64, Source::dtype);
+        let dtype = if sources().all(|column| column.dtype() == first_dtype) { first_dtype } else { Dtype::F64 };
+        let rows = first.checked_mul(width).filter(|rows| rows.checked_mul(dtype.size() as u64).is_some());
+        let rows = rows.ok_or_else(|| {
+            Error::file(name, "its columns have more rows than can be counted", "read fewer columns at once")
+        })?;
+        let shape = [first, width];
+        // If those of another column differ, some of its grains are decoded by several workers.
+        let grains = sources().map(Source::grains).find(|grains| !grains.is_empty()).unwrap_or_default();
+        let grains = grains.iter().map(|row| row * width).collect();
+        Ok(SideBySide { name: name.into(), columns, dtype, rows, shape, grains })
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &dyn Source> {
+        self.columns.iter().map(|column| column.source() as &dyn Source)
+    }
+
+    /// Reads rows of columns, converted to the dtype of the table, to `to`: those of a column begin at a word, and no
+    /// word between two columns is left out.
+    fn read_columns(&self, columns: &[Input<'static>], row: u64, rows: usize, to: &mut [u64]) -> Result<()> {
+        let words = (rows * self.dtype.size()).div_ceil(8);
+        let mut own = Vec::<u64>::new();
+        for (column, to) in columns.iter().map(Input::source).zip(to.chunks_exact_mut(words.max(1))) {
+            let dtype = column.dtype();
+            if dtype == self.dtype {
+                column.read(row, &mut bytemuck::cast_slice_mut(to)[..rows * dtype.size()])?;
+            } else {
+                own.resize((rows * dtype.size()).div_ceil(8), 0);
+                column.read(row, &mut bytemuck::cast_slice_mut(&mut own)[..rows * dtype.size()])?;
+                widen(dtype, bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(to));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills elements that begin with column `first` of a row: one row at most, or whole rows, [`BLOCK`] at most.
+    fn fill<const N: usize>(&self, row: u64, first: usize, elements: &mut [[u8; N]]) -> Result<()> {
+        let width = self.columns.len();
+        let rows = (elements.len() / width).max(1);
+        let columns = &self.columns[first..width.min(first + elements.len())];
+        let words = (rows * N).div_ceil(8);
+        let mut read = vec![0u64; words * columns.len().min(GROUP)];
+        for (number, group) in columns.chunks(GROUP).enumerate() {
+            self.read_columns(group, row, rows, &mut read)?;
+            let read = bytemuck::cast_slice::<u64, u8>(&read).chunks_exact(8 * words);
+            for (place, column) in read.take(group.len()).enumerate() {
+                let from = column.as_chunks::<N>().0.iter().take(rows);
+                let to = elements.iter_mut().skip(number * GROUP + place).step_by(width);
+                to.zip(from).for_each(|(to, from)| *to = *from);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_elements<const N: usize>(&self, first: u64, dst: &mut [[u8; N]]) -> Result<()> {
+        let width = self.columns.len();
+        let (mut rest, mut next) = (dst, first);
+        while !rest.is_empty() {
+            let (row, column) = (next / width as u64, (next % width as u64) as usize);
+            let whole = rest.len() / width;
+            let count = match column {
+                0 if whole > 0 => whole.min(BLOCK) * width,
+                _ => rest.len().min(width - column),
+            };
+            let (elements, after) = rest.split_at_mut(count);
+            self.fill(row, column, elements)?;
+            (rest, next) = (after, next + count as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Source for SideBySide {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn name(&self) -> String {
+        self.name.display().to_string()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        let size = self.dtype.size();
+        wanted_rows(first, dst, size, self.rows, || self.name())?;
+        match size {
+            1 => self.read_elements::<1>(first, dst.as_chunks_mut().0),
+            2 => self.read_elements::<2>(first, dst.as_chunks_mut().0),
+            4 => self.read_elements::<4>(first, dst.as_chunks_mut().0),
+            _ => self.read_elements::<8>(first, dst.as_chunks_mut().0),
+        }
+    }
+
+    fn grains(&self) -> &[u64] {
+        &self.grains
+    }
+
+    fn decodes(&self) -> bool {
+        self.sources().any(|column| column.decodes())
+    }
+
+    fn decode_memory(&self) -> u64 {
+        self.sources().fold(0, |sum, column| sum.saturating_add(column.decode_memory()))
+    }
+
+    fn shape(&self) -> Option<&[u64]> {
+        Some(&self.shape)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.name)
+    }
+
+    fn files(&self) -> Vec<&Path> {
+        let files: BTreeSet<&Path> = self.sources().flat_map(|column| column.files()).collect();
+        files.into_iter().collect()
+    }
+
+    fn variant(&self) -> String {
+        self.sources().map(|column| column.variant()).collect::<Vec<_>>().join("; ")
+    }
+
+    fn bytes_read_direct(&self) -> u64 {
+        self.sources().fold(0, |sum, column| sum.saturating_add(column.bytes_read_direct()))
+    }
+
+    fn version(&self) -> Option<u128> {
+        self.sources().try_fold(0u128, |all, column| Some(all.rotate_left(1) ^ column.version()?))
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.sources().find_map(|column| column.warning())
+    }
+}
+
+/// Converts values of another dtype, whose bytes are at the begin of these words.
+fn widen(dtype: Dtype, from: &[u64], to: &mut [f64]) {
+    macro_rules! each {
+        ($t:ty, $value:expr) => {
+            to.iter_mut().zip(bytemuck::cast_slice::<u64, $t>(from)).for_each(|(to, from)| *to = $value(*from))
+        };
+    }
+    match dtype {
+        Dtype::Bool => each!(u8, |value| f64::from(u8::from(value != 0))),
+        Dtype::I8 => each!(i8, f64::from),
+        Dtype::I16 => each!(i16, f64::from),
+        Dtype::I32 => each!(i32, f64::from),
+        Dtype::I64 => each!(i64, |value| value as f64),
+        Dtype::U8 => each!(u8, f64::from),
+        Dtype::U16 => each!(u16, f64::from),
+        Dtype::U32 => each!(u32, f64::from),
+        Dtype::U64 => each!(u64, |value| value as f64),
+        Dtype::F16 => each!(u16, |bits| f64::from(of_f16(f16::from_bits(bits)))),
+        Dtype::Bf16 => each!(u16, |bits| f64::from(of_bf16(bf16::from_bits(bits)))),
+        Dtype::F32 => each!(f32, f64::from),
+        Dtype::F64 => each!(f64, |value| value),
+    }
+}
