@@ -216,8 +216,13 @@ fn is_right(kind: &str, column: &Column, result: Option<Scalar>) -> bool {
     let is_true =
         |row: usize| if column.dtype.is_float() { column.float(row) != 0.0 } else { column.integer(row) != 0 };
     let same = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
-    // All digits, because fewer may be on the other side of the middle of two values.
-    let rounded = |value: f64| Scalar::parse(&format!("{value:.1074}"), column.dtype).map_or(value, Scalar::as_f64);
+    // All digits, because fewer may be on the other side of the middle of two values. A number that is too large for
+    // the dtype is not parsed, and a result of it is infinite.
+    let rounded = |value: f64| match Scalar::parse(&format!("{value:.1074}"), column.dtype) {
+        Some(rounded) => rounded.as_f64(),
+        None if column.dtype.is_float() => f64::INFINITY.copysign(value),
+        None => value,
+    };
     let Some(result) = result else {
         return rows == 0 && matches!(kind, "min" | "max" | "argmin" | "argmax");
     };
