@@ -208,8 +208,8 @@ pub struct NamedFile {
     pub member: Option<String>,
     /// The field of its records, or the column, that is read.
     pub field: Option<String>,
-    /// The fields, or columns, that are read side by side, as a table of two dimensions. The only name `*`
-    /// stands for all columns. Then `field` is none.
+    /// The fields, or columns, that are read side by side, as a table of two dimensions. The only name `*` stands for
+    /// all columns. Then `field` is none.
     pub columns: Option<Vec<String>>,
     /// The value that is read in the place of nulls, which are an error without one.
     pub nulls: Option<String>,

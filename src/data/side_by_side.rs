@@ -8,10 +8,9 @@ use half::{bf16, f16};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Rows of a column that are read at a time. Those of a group stay in the cache of a core.
+/// Rows of a column that are read at a time. Elements of neighbouring columns go to the same line of the cache, which
+/// is still there if the rows are few.
 const BLOCK: usize = 2048;
-/// Columns whose elements go to a row together: a line of the cache, if they are of 64 bits.
-const GROUP: usize = 8;
 
 /// Columns with as many rows, whose elements alternate: a row of the table has one of each.
 ///
@@ -69,39 +68,22 @@ impl SideBySide {
         self.columns.iter().map(|column| column.source() as &dyn Source)
     }
 
-    /// Reads rows of columns, converted to the dtype of the table, to `to`: those of a column begin at a word, and no
-    /// word between two columns is left out.
-    fn read_columns(&self, columns: &[Input<'static>], row: u64, rows: usize, to: &mut [u64]) -> Result<()> {
-        let words = (rows * self.dtype.size()).div_ceil(8);
-        let mut own = Vec::<u64>::new();
-        for (column, to) in columns.iter().map(Input::source).zip(to.chunks_exact_mut(words.max(1))) {
-            let dtype = column.dtype();
-            if dtype == self.dtype {
-                column.read(row, &mut bytemuck::cast_slice_mut(to)[..rows * dtype.size()])?;
-            } else {
-                own.resize((rows * dtype.size()).div_ceil(8), 0);
-                column.read(row, &mut bytemuck::cast_slice_mut(&mut own)[..rows * dtype.size()])?;
-                widen(dtype, bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(to));
-            }
-        }
-        Ok(())
-    }
-
     /// Fills elements that begin with column `first` of a row: one row at most, or whole rows, [`BLOCK`] at most.
     fn fill<const N: usize>(&self, row: u64, first: usize, elements: &mut [[u8; N]]) -> Result<()> {
         let width = self.columns.len();
         let rows = (elements.len() / width).max(1);
-        let columns = &self.columns[first..width.min(first + elements.len())];
-        let words = (rows * N).div_ceil(8);
-        let mut read = vec![0u64; words * columns.len().min(GROUP)];
-        for (number, group) in columns.chunks(GROUP).enumerate() {
-            self.read_columns(group, row, rows, &mut read)?;
-            let read = bytemuck::cast_slice::<u64, u8>(&read).chunks_exact(8 * words);
-            for (place, column) in read.take(group.len()).enumerate() {
-                let from = column.as_chunks::<N>().0.iter().take(rows);
-                let to = elements.iter_mut().skip(number * GROUP + place).step_by(width);
-                to.zip(from).for_each(|(to, from)| *to = *from);
-            }
+        let (mut read, mut widened) = (vec![0u64; rows], vec![0.0; rows]);
+        for (place, column) in self.sources().skip(first).take(elements.len()).enumerate() {
+            let dtype = column.dtype();
+            column.read(row, &mut bytemuck::cast_slice_mut(&mut read)[..rows * dtype.size()])?;
+            let own: &[u8] = if dtype == self.dtype {
+                bytemuck::cast_slice(&read)
+            } else {
+                widen(dtype, &read, &mut widened);
+                bytemuck::cast_slice(&widened)
+            };
+            let to = elements.iter_mut().skip(place).step_by(width);
+            to.zip(own.as_chunks::<N>().0).for_each(|(to, own)| *to = *own);
         }
         Ok(())
     }
