@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use overshot::testing::custom::{everything, keep};
@@ -14,6 +14,7 @@ use overshot::{
     io::{ColumnError, Placement, SinkMemory, Target},
 };
 use rayon::prelude::*;
+use rayon::{ThreadBuilder, ThreadPoolBuilder};
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, each_pass, numbers};
 use crate::rows::{self, builder, has_memory};
@@ -37,8 +38,16 @@ pub const MODULE: Module =
 
 /// Sets the number of threads of the caller's pool, the global one of rayon, to three. The library has not started it.
 fn pool() {
+    // The pool's threads outlive the tests. Their handles are kept because LeakSanitizer does not always find the
+    // stacks of running threads in a process that has started thousands, and then reports what only those refer to.
+    static HANDLES: Mutex<Vec<thread::JoinHandle<()>>> = Mutex::new(vec![]);
+    let start = |thread: ThreadBuilder| {
+        let handle = thread::Builder::new().spawn(|| thread.run())?;
+        HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        Ok(())
+    };
     // An earlier case may have built the pool.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(3).build_global();
+    let _ = ThreadPoolBuilder::new().num_threads(3).spawn_handler(start).build_global();
     assert_eq!(rayon::current_num_threads(), 3);
 }
 
