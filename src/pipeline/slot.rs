@@ -348,7 +348,8 @@ impl<'r, D: Device> Slot<'r, D> {
         Ok((block, timed))
     }
 
-    /// Enqueues the kernel and the copies out, each on its stream behind the previous stage, and retires the block.
+    /// Enqueues the kernel and the copies out, if any, each on its stream behind the previous stage, and retires the
+    /// block.
     fn compute(&mut self, streams: &mut Streams<'r, D>, block: Block<D>, timed: bool) -> Result<()> {
         let Streams { compute, copy_out, pool, loaded, panels, work, .. } = streams;
         let (memory, start) = pool.memory(&block);
@@ -401,7 +402,16 @@ impl<'r, D: Device> Slot<'r, D> {
         }
         end::<D>(compute, timed, &self.events.timed.kernel, &self.events.computed)?;
 
-        copy_out.wait(&self.events.computed)?;
+        // Without copies out, the end is recorded on the compute stream. A copy engine would record it only once it has
+        // no copies in left to do, so slots would come back late and all at once.
+        let copies = self.staged_outputs().next().is_some()
+            || self.route.outputs.iter().any(|output| matches!(output, Out::Download(To::Pinned(_))));
+        let copy_out = if copies {
+            copy_out.wait(&self.events.computed)?;
+            copy_out
+        } else {
+            compute
+        };
         begin::<D>(copy_out, timed, &self.events.timed.copy_out)?;
         for Piece { in_slot, in_block, bytes } in joined(self.staged_outputs()) {
             // SAFETY: the bytes are in the block, and in this slot's memory as above. Inputs may occupy the same

@@ -5,6 +5,8 @@
 //!  compute             │ 3 │     │ 4 │     │ 5 │ …
 //!  copy out                │ chunk 3 │ chunk 4 │ …
 //! ```
+//! A chunk that has nothing to copy out ends on the compute stream.
+//!
 //! The alternative, one stream per worker, would let chunks overtake each other, but the copy engines lose time at
 //! every switch between streams.
 
