@@ -85,7 +85,7 @@
 //!   neighbours for tables;
 //! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
 //! - with the feature `ndarray`, arrays of that crate are inputs and outputs
-//!   (`Input::try_from(array.view())`, `Output::try_from(array.view_mut())`), and each of their elements is a row;
+//!   (`Input::try_from(array.view())`, `Output::try_from(array.view_mut())`), with their shapes;
 //! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and
 //!   [`report`] have the rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
 //! - [`Report::html`] and [`Plan::html`] return pictures for notebooks, and [`html::page`] makes pages of them;

@@ -818,7 +818,11 @@ impl Plan {
             }
             writeln!(
                 f,
-                "  device       {blocks} blocks x {block}{} = {} (limit {})",
+                "  device       {blocks} blocks x {block}{}{} = {} (limit {})",
+                match device.panels {
+                    0 => String::new(),
+                    panels => format!(" + {panels} panels and sums of {}", ByteSize(device.panel_bytes)),
+                },
                 match device.resident_bytes {
                     0 => String::new(),
                     bytes => format!(" + {} resident", ByteSize(bytes)),
@@ -828,7 +832,11 @@ impl Plan {
             )?;
             writeln!(
                 f,
-                "  pinned       {workers} workers x {slots} slots x {slot} = {} (limit {})",
+                "  pinned       {workers} workers x {slots} slots x {slot}{} = {} (limit {})",
+                match device.pinned_bytes - (workers * slots) as u64 * device.slot_bytes {
+                    0 => String::new(),
+                    bytes => format!(" + {} for sums", ByteSize(bytes)),
+                },
                 ByteSize(device.pinned_bytes),
                 ByteSize(device.pinned_limit)
             )?;

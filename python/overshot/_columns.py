@@ -70,7 +70,9 @@ def null_count(value: Any) -> int:
     kind = type(value)
     if hasattr(kind, "null_count"):
         count = value.null_count
-        return int(np.asarray(count() if callable(count) else count).sum())
+        counts = np.asarray(count() if callable(count) else count)
+        # What is lazy has no counts. It is no array of numbers, either, which `column` says.
+        return 0 if counts.dtype == object else int(counts.sum())
     if hasattr(kind, "itercolumns"):
         return sum(map(null_count, value.itercolumns()))
     if not hasattr(kind, "isna"):

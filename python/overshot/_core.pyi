@@ -279,6 +279,7 @@ class Engine:
         inputs: list[tuple[str, Any]],
         outputs: list[tuple[str, Any]],
         rows: int | None = None,
+        precision: str = "full",
     ) -> Plan: ...
 
 @final

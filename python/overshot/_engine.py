@@ -95,10 +95,11 @@ class Engine:
         *,
         out: Any = None,
         rows: int | None = None,
+        precision: str = "full",
         **arrays: Any,
     ) -> _core.Plan:
         """Returns what `evaluate` would do: chunks, workers and memory. Nothing is opened or run."""
-        return self._plan(text, names, arrays, out, rows, sys._getframe(1))
+        return self._plan(text, names, arrays, out, rows, precision, sys._getframe(1))
 
     def run_rows(
         self,
@@ -195,11 +196,12 @@ class Engine:
         arrays: Mapping[str, Any],
         out: Any,
         rows: int | None,
+        precision: str,
         frame: FrameType,
     ) -> _core.Plan:
         rows = count_of("rows", rows)
         expression, inputs, outputs, _ = _bound(text, names, arrays, out, frame)
-        return self._open(inputs, rows, expression).plan(expression, inputs, outputs, rows)
+        return self._open(inputs, rows, expression).plan(expression, inputs, outputs, rows, precision)
 
     def _evaluate(
         self,
@@ -540,6 +542,7 @@ def plan(
     *,
     out: Any = None,
     rows: int | None = None,
+    precision: str = "full",
     device: str = "auto",
     device_memory: Size | None = None,
     pinned_memory: Size | None = None,
@@ -549,7 +552,7 @@ def plan(
 ) -> _core.Plan:
     """Returns what `evaluate` with the same arguments would do: chunks, workers and memory. Nothing is run."""
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    return engine._plan(text, names, arrays, out, rows, sys._getframe(1))
+    return engine._plan(text, names, arrays, out, rows, precision, sys._getframe(1))
 
 
 def open(

@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Returns what a run would do.
-    #[pyo3(signature = (what, inputs, outputs, rows=None))]
+    #[pyo3(signature = (what, inputs, outputs, rows=None, precision="full"))]
     fn plan<'py>(
         &self,
         py: Python<'py>,
@@ -194,11 +194,12 @@ impl Engine {
         inputs: Named<'py>,
         outputs: Named<'py>,
         rows: Option<u64>,
+        precision: &str,
     ) -> PyResult<Plan> {
         let (what, engine) = (What::new(what)?, self.engine()?);
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
-        let job = what.job(&given, &mut taken, rows);
+        let job = what.job(&given, &mut taken, rows).precision(precision.parse().map_err(exception)?);
         py.detach(move || engine.plan(&job)).map(Plan).map_err(exception)
     }
 }

@@ -232,6 +232,15 @@ def test_nulls_are_refused_by_name_and_never_become_nan(evaluate):
             ov.array_api.asarray(make(some))
 
 
+def test_lazy_objects_are_no_arrays(evaluate):
+    class Lazy:
+        def null_count(self):
+            return Lazy()
+
+    with pytest.raises(TypeError, match="x: Lazy is not an array of numbers"):
+        evaluate("sum(x)", x=Lazy())
+
+
 def test_arrow_arrays_of_no_numbers_are_refused_by_name(evaluate):
     arrow = pytest.importorskip("pyarrow")
     bools = arrow.array([True, False])

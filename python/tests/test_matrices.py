@@ -532,6 +532,9 @@ def test_tf32_is_for_products_of_float32(settings, tmp_path):
     assert ov.matrices.kmeans(several, 6, precision="tf32", **settings).counts.sum() == 20_000
     report = ov.evaluate("g = x.T @ x; n = count(x > 0)", {"x": x}, precision="tf32", **settings).report
     assert any("TF32" in note for note in report.notes)
+    plans = [ov.plan("x.T @ x", {"x": x}, precision=name, device="emulated") for name in ("full", "bf16x3")]
+    full, split = (plan.to_dict()["devices"][0] for plan in plans)
+    assert split["panel_bytes"] > full["panel_bytes"] > 0
     part = ov.run_rows("x.T @ x", {"x": x}, part=(0, 1), precision="tf32", **settings)
     with pytest.raises(ValueError, match="precision of products: tf32 here and full there"):
         part.merge(ov.run_rows("x.T @ x", {"x": x}, part=(0, 1), **settings))

@@ -48,7 +48,8 @@ pub enum Command {
     Merge(MergeArgs),
     /// Regressions, principal components, clusters and nearest neighbours of tables that are larger than a GPU's memory
     ///
-    /// A table is a file of the shape (n, d). Results that are given a file are written, and all are printed
+    /// A table is a file of the shape (n, d). Results are printed, except those with a value for
+    /// each row, and those that are given a file are written
     #[cfg(feature = "matrices")]
     #[command(after_help = super::help::MATRICES)]
     Matrices(super::matrices::args::MatricesArgs),
@@ -418,7 +419,8 @@ pub struct InfoArgs {
     #[arg(value_name = "FILE[:DTYPE]", required = true, value_parser = file())]
     pub files: Vec<NamedFile>,
 
-    /// Also read all rows, for the minimum, maximum, mean and number of NaN: of arrays, but not of columns and fields
+    /// Also read all rows, for the minimum, maximum, mean and number of NaN: of arrays, and of columns that are
+    /// named, as in t.parquet:price
     #[arg(long)]
     pub stats: bool,
 

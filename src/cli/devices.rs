@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Result;
 use super::args::DevicesArgs;
-use super::output::{print, print_json};
+use super::output::{print, print_document};
 
 #[derive(Serialize)]
 struct Devices {
@@ -34,7 +34,7 @@ fn details(DeviceInfo { compute_capability, details, .. }: &DeviceInfo) -> Strin
 pub fn list(args: &DevicesArgs) -> Result {
     let (devices, notes) = overshot::device::devices();
     if args.json {
-        return print_json(&Devices { devices, notes });
+        return print_document(1, &Devices { devices, notes });
     }
     let mut text = String::new();
     for device in &devices {

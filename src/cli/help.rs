@@ -36,5 +36,6 @@ job are invalid. SIGINT (Ctrl-C), SIGTERM and SIGHUP stop a run cleanly: no outp
 terminates the process (130, 143 and 129 in a shell). A second signal terminates it at once.
 
 With --json, errors are JSON, too, one line on standard error: \
-{\"error\": {\"kind\": \"file\", \"message\": \"…\", …}}. The kinds are: arguments, expression, kernel, job, file, \
-memory, device, stopped, output and check. Some kinds have additional fields.";
+{\"error\": {\"kind\": \"file\", \"message\": \"…\", …}}. The kinds are: arguments, expression, kernel, job, table, \
+partial, file, memory, device, verification, stopped, output, check, internal and other. Some kinds have additional \
+fields.";

@@ -21,15 +21,13 @@ use self::stats::Stats;
 use self::store::Stored;
 use self::table::Table;
 use super::args::InfoArgs;
-use super::output::{print, print_json};
+use super::output::{print, print_document};
 use super::style::{dim, heading};
 
 use super::{Failure, Result};
 
 #[derive(Serialize)]
 struct Infos<'a> {
-    schema_version: u32,
-    overshot_version: &'a str,
     files: &'a [Info],
 }
 
@@ -68,7 +66,7 @@ struct Info {
 pub fn info(args: &InfoArgs) -> Result {
     let files: Vec<Info> = args.files.iter().map(|file| of_file(file, args)).collect::<Result<_>>()?;
     if args.json {
-        print_json(&Infos { schema_version: 1, overshot_version: env!("CARGO_PKG_VERSION"), files: &files })?;
+        print_document(1, &Infos { files: &files })?;
     } else {
         print(files.iter().map(Info::text).collect::<String>())?;
     }
@@ -281,8 +279,15 @@ impl Info {
             line(stats.text());
         }
         if self.lacks_stats && self.problem.is_none() {
-            let job = "overshot run 'min(t.NAME), max(t.NAME), mean(t.NAME)'";
-            line(dim(&units::one_line(&format!("no statistics of columns, fields and groups: {job} t={}", self.path))));
+            let path = &self.path;
+            let note = match self.table {
+                Some(_) => format!("no statistics of columns without their names: overshot info --stats {path}:NAME"),
+                None => {
+                    let job = "overshot run 'min(t.NAME), max(t.NAME), mean(t.NAME)'";
+                    format!("no statistics of fields and groups: {job} t={path}")
+                }
+            };
+            line(dim(&units::one_line(&note)));
         }
         if let Some(problem) = &self.problem {
             line(units::one_line(problem));

@@ -7,7 +7,7 @@ use overshot::kernel::Call;
 use overshot::{Engine, Job, Plan, Report, html};
 
 use super::args::JobArgs;
-use super::output::{print, print_json};
+use super::output::{print, print_document, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
 use super::values::{Binding, Rows, Value};
@@ -95,7 +95,7 @@ pub fn plan(args: &JobArgs) -> Result {
     }
     let plan = planned(args, &args.limits.engine()?)?;
     let page = page(args)?;
-    let printed = if args.json { print_json(&plan) } else { print(&plan) };
+    let printed = if args.json { print_document(1, &plan) } else { print(&plan) };
     page.map_or(Ok(()), |page| write_page(page, args, &plan.html())).and(printed)
 }
 
@@ -262,6 +262,13 @@ impl Names {
         let fields = fields_of(name, &self.inputs, args);
         if fields.is_empty() {
             return Err(Failure::Usage(format!("{name}={path}: {}", self.no_such_name(name))));
+        }
+        if file.field.is_some() || file.columns.is_some() {
+            let (input, _) = &fields[0];
+            return Err(Failure::Usage(format!(
+                "{name}={path}: columns are named behind the file, and the expression reads '{input}'; leave those \
+                 behind the file out, or write '{name}' in the expression"
+            )));
         }
         Ok(Use::Inputs(fields.into_iter().map(|(input, field)| (input, file.with_field(&field))).collect()))
     }

@@ -44,6 +44,20 @@ pub fn print_json(value: &impl Serialize) -> Result {
     print_bytes(text.as_bytes()).and_then(|()| print_bytes(b"\n"))
 }
 
+/// A document with its versions.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema_version: u32,
+    overshot_version: &'static str,
+    #[serde(flatten)]
+    document: &'a T,
+}
+
+/// Prints a document as JSON, whose version increases when a reader could notice a change.
+pub fn print_document(schema_version: u32, document: &impl Serialize) -> Result {
+    print_json(&Versioned { schema_version, overshot_version: env!("CARGO_PKG_VERSION"), document })
+}
+
 /// Prints bytes unchanged, for programs.
 pub fn print_bytes(bytes: &[u8]) -> Result {
     let mut out = io::stdout().lock();

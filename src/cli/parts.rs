@@ -10,7 +10,7 @@ use overshot::{Engine, Error, Job, JobError, Partial};
 use serde_json::json;
 
 use super::args::{JobArgs, MergeArgs};
-use super::output::{print, print_json};
+use super::output::{print, print_document, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
 use super::values::Rows;
@@ -108,13 +108,8 @@ fn write(file: ReportFile<'_>, path: &Path, partial: &Partial, is_json: bool, is
     let shown = path.to_string_lossy();
     if is_json {
         let rows: Vec<_> = partial.rows().iter().map(|rows| [rows.start, rows.end]).collect();
-        return print_json(&json!({
-            "schema_version": SCHEMA_VERSION,
-            "overshot_version": env!("CARGO_PKG_VERSION"),
-            "partial": shown,
-            "rows": rows,
-            "total_rows": partial.total_rows(),
-        }));
+        let document = json!({ "partial": shown, "rows": rows, "total_rows": partial.total_rows() });
+        return print_document(SCHEMA_VERSION, &document);
     }
     if is_quiet {
         return Ok(());

@@ -1,6 +1,7 @@
 //! Arrays of values: results with a value for each element of a row.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::{Dtype, Element, Scalar};
 
@@ -13,7 +14,7 @@ const EDGE: u64 = 3;
 /// of a row, such as `mean(x, axis=0)`.
 ///
 /// `{}` writes it as one line, abbreviated as NumPy abbreviates: `[0 1 2 ... 97 98 99]`. Arrays are equal if their
-/// dtypes, shapes and bits are; so NaN equals NaN, and 0.0 differs from -0.0.
+/// dtypes, shapes and bits are; so NaN equals NaN, and 0.0 differs from -0.0. Clones share the values.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ArrayValue {
     dtype: Dtype,
@@ -21,7 +22,7 @@ pub struct ArrayValue {
     len: usize,
     /// The bytes of the values, in native byte order, and zeros behind the last one. They are stored in words because
     /// these are aligned for every dtype.
-    words: Vec<u64>,
+    words: Arc<Vec<u64>>,
 }
 
 impl ArrayValue {
@@ -41,7 +42,7 @@ impl ArrayValue {
             4 => store::<4>(to, values),
             _ => store::<8>(to, values),
         }?;
-        Some(ArrayValue { dtype, shape, len, words })
+        Some(ArrayValue { dtype, shape, len, words: Arc::new(words) })
     }
 
     /// The same of values in a slice.
@@ -58,7 +59,7 @@ impl ArrayValue {
     pub(crate) fn of_words(dtype: Dtype, shape: Vec<u64>, words: Vec<u64>) -> ArrayValue {
         let len = shape.iter().product::<u64>() as usize;
         debug_assert!(words.len() == (len * dtype.size()).div_ceil(8));
-        ArrayValue { dtype, shape, len, words }
+        ArrayValue { dtype, shape, len, words: Arc::new(words) }
     }
 
     /// Returns the dtype of the values.
@@ -110,7 +111,7 @@ impl ArrayValue {
     /// Returns the bytes of the values, in row-major order and in native byte order. They are aligned for the dtype.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.len * self.dtype.size()]
+        &bytemuck::cast_slice(self.words.as_slice())[..self.len * self.dtype.size()]
     }
 
     /// Returns the whole array as a part of itself.

@@ -4,7 +4,7 @@
 use super::Scalar;
 use super::file::Opened;
 use super::nulls::Nulls;
-use super::table_file::names;
+use super::table_file::{names, no_numbers};
 use super::{ColumnOptions, Dtype};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -158,7 +158,7 @@ pub(super) fn incomplete(path: &Path, format: &str, what: &str) -> Error {
 /// Returns the error for a file of which no column is named.
 fn no_name(path: &Path, columns: &[&str]) -> Error {
     let Some(first) = columns.first() else {
-        return Error::file(path, "has no column of numbers", "write its numbers as a column");
+        return no_numbers(path);
     };
     let problem = format!("is a table of the columns {}", names(columns));
     let (own, all) = (path.display(), columns.iter().take(2).copied().collect::<Vec<_>>().join(","));

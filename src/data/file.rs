@@ -88,6 +88,7 @@ pub fn length_and_head(path: &Path, n: u64) -> Result<(u64, Vec<u8>)> {
 }
 
 /// A file opened for reading, before its format is known.
+#[derive(Clone)]
 pub(super) struct Opened {
     pub path: PathBuf,
     pub storage: Storage,
@@ -122,7 +123,7 @@ impl Opened {
         }
         let file = File::open(path).map_err(cannot)?;
         let len = file.metadata().map_err(cannot)?.len();
-        Ok(Opened { path: path.into(), storage: Storage::Disk(file), start: 0, len })
+        Ok(Opened { path: path.into(), storage: Storage::Disk(file.into()), start: 0, len })
     }
 
     #[cfg(feature = "remote")]

@@ -12,7 +12,7 @@ use super::partition::Partition;
 use super::partition_folders::{FolderKey, FolderKeys};
 use super::pattern::{finds, is_pattern, is_store, several, with_files_to_come};
 use super::side_by_side::SideBySide;
-use super::table_file::TableFormat;
+use super::table_file::{TableFormat, only};
 use super::url::{is_url, no_output};
 use super::{
     ColumnOptions, Dtype, Input, NewFile, Npy, NpyFields, Raw, ReadMode, TableFile, length_and_head, numpy_shape,
@@ -310,7 +310,7 @@ impl NamedFile {
         NamedFile { field: Some(name.into()), columns: None, ..self.clone() }
     }
 
-    /// Opens columns side by side.
+    /// Opens columns side by side. Each file is opened once for all of its columns.
     fn table(&self, names: &[String], reading: ReadMode, placed: &dyn Fn(Dataset) -> Dataset) -> Result<SideBySide> {
         let all;
         let names = if names == ["*"] {
@@ -323,47 +323,94 @@ impl NamedFile {
         } else {
             names
         };
-        let open = |name: &String| Ok((name.clone(), self.with_field(name).input(reading, placed)?));
-        SideBySide::new(&self.path, names.iter().map(open).collect::<Result<_>>()?)
+        let paths = several(&self.path)?.unwrap_or_else(|| vec![self.path.clone()]);
+        let keys = FolderKeys::of(&self.path, &paths);
+        let stored: Vec<&str> = names.iter().map(String::as_str).filter(|name| !keys.has(name)).collect();
+        if !stored.is_empty() {
+            self.check(&keys)?;
+        }
+        // The parts of each column.
+        let mut parts: Vec<Vec<Dataset>> = stored.iter().map(|_| Vec::new()).collect();
+        for path in &paths {
+            let columns = self.columns_of(path, &stored, reading)?;
+            parts.iter_mut().zip(columns).for_each(|(parts, column)| parts.push(placed(column)));
+        }
+        let mut parts = parts.into_iter();
+        let mut open = |name: &String| {
+            let input = match keys.has(name) {
+                true => self.partition(&keys, name, &paths, reading)?.into(),
+                false => self.joined(parts.next().unwrap_or_default())?,
+            };
+            Ok((name.clone(), input))
+        };
+        SideBySide::new(&self.path, names.iter().map(&mut open).collect::<Result<_>>()?)
+    }
+
+    /// Opens columns, or fields of records, of the file, or of one of several, at this path.
+    fn columns_of(&self, path: &Path, names: &[&str], reading: ReadMode) -> Result<Vec<Dataset>> {
+        if self.may_be_table(path) {
+            let opened = Opened::new(path)?;
+            if let Some(format) = TableFormat::of(path, &opened.head(16)?) {
+                let names: Vec<_> = names.iter().copied().map(Some).collect();
+                let columns = format.columns(opened, &names, reading, &self.column_options())?;
+                return columns.into_iter().map(|column| self.agreed(column)).collect();
+            }
+        }
+        names.iter().map(|name| self.with_field(name).dataset(path, reading)).collect()
     }
 
     /// Opens the file, or several files as one input. `placed` prepares each.
     fn input(&self, reading: ReadMode, placed: &dyn Fn(Dataset) -> Dataset) -> Result<Input<'static>> {
         let name = &*self.path;
         refuse_places(name)?;
-        if let Some(columns) = &self.columns {
-            return Ok(self.table(columns, reading, placed)?.into());
-        }
         if name.is_dir()
             && !is_store(name)
             && let Some(foreign) = by_name(name)
         {
             return Err(not_raw(name, foreign));
         }
+        if let Some(columns) = &self.columns {
+            return Ok(self.table(columns, reading, placed)?.into());
+        }
         let open = |path: &Path| self.dataset(path, reading).map(placed);
         let Some(paths) = several(name)? else { return Ok(open(name)?.input()) };
         let keys = FolderKeys::of(name, &paths);
         if let Some(key) = self.field.as_deref().filter(|field| keys.has(field)) {
-            let rows = paths.iter().map(|path| self.rows_of(path, reading)).collect::<Result<Vec<_>>>()?;
-            return Ok(Partition::new(&keys, key, &rows, &self.column_options())?.into());
+            return Ok(self.partition(&keys, key, &paths, reading)?.into());
         }
-        // A pattern may name files of any folders.
-        if !is_pattern(name) {
-            keys.names()?;
+        self.check(&keys)?;
+        self.joined(paths.iter().map(|path| open(path)).collect::<Result<_>>()?)
+    }
+
+    /// Checks that files of a folder have the same keys. A pattern may name files of any folders.
+    fn check(&self, keys: &FolderKeys) -> Result<()> {
+        if is_pattern(&self.path) { Ok(()) } else { keys.names().map(drop) }
+    }
+
+    /// Returns a key of the folders of these files as a column.
+    fn partition(&self, keys: &FolderKeys, key: &str, paths: &[PathBuf], reading: ReadMode) -> Result<Partition> {
+        let rows = paths.iter().map(|path| self.rows_of(path, reading)).collect::<Result<Vec<_>>>()?;
+        Partition::new(keys, key, &rows, &self.column_options())
+    }
+
+    /// Returns the datasets of one file, or of several, as one input.
+    fn joined(&self, mut parts: Vec<Dataset>) -> Result<Input<'static>> {
+        match parts.pop() {
+            Some(only) if parts.is_empty() => Ok(only.input()),
+            last => Ok(Files::new(&self.path, parts.into_iter().chain(last).collect())?.into()),
         }
-        match &*paths {
-            [only] => Ok(open(only)?.input()),
-            paths => {
-                let parts = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-                Ok(Files::new(name, parts)?.into())
-            }
-        }
+    }
+
+    /// Returns whether a file may be one of named columns: its first bytes tell.
+    fn may_be_table(&self, path: &Path) -> bool {
+        !self.is_raw && !is_npy(path) && !is_store(path)
     }
 
     /// Returns the rows of the file, or of one of several, at this path.
     fn rows_of(&self, path: &Path, reading: ReadMode) -> Result<u64> {
-        let is_table = !self.is_raw && !is_npy(path) && !is_store(path);
-        if is_table && let Some(table) = TableFile::open(path)? {
+        if self.may_be_table(path)
+            && let Some(table) = TableFile::open(path)?
+        {
             return Ok(table.rows());
         }
         // All fields of records have the same rows.
@@ -420,7 +467,8 @@ impl NamedFile {
         }
         let head = opened.head(16)?;
         if let Some(format) = TableFormat::of(path, &head) {
-            return self.agreed(format.column(opened, field, reading, &self.column_options())?);
+            let columns = format.columns(opened, &[field], reading, &self.column_options())?;
+            return self.agreed(only(path, columns)?);
         }
         match (foreign_format(path, &head), self.dtype) {
             (Some(foreign), _) => Err(not_raw(path, foreign)),

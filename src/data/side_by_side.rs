@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use half::{bf16, f16};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use twox_hash::XxHash3_128;
 
 /// Rows of a column that are read at a time. Elements of neighbouring columns go to the same line of the cache, which
 /// is still there if the rows are few.
@@ -164,7 +165,9 @@ impl Source for SideBySide {
     }
 
     fn version(&self) -> Option<u128> {
-        self.sources().try_fold(0u128, |all, column| Some(all.rotate_left(1) ^ column.version()?))
+        // Of columns of one file they are the same, so they must not cancel each other.
+        let versions = self.sources().map(Source::version).collect::<Option<Vec<_>>>()?;
+        Some(XxHash3_128::oneshot(bytemuck::cast_slice(&versions)))
     }
 
     fn warning(&self) -> Option<String> {

@@ -8,13 +8,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-#[cfg(feature = "remote")]
 use std::sync::Arc;
 
-/// The bytes of a file that is open.
-#[derive(Debug)]
+/// The bytes of a file that is open. Clones share the file.
+#[derive(Clone, Debug)]
 pub(super) enum Storage {
-    Disk(File),
+    Disk(Arc<File>),
     #[cfg(feature = "remote")]
     Remote(Arc<RemoteObject>),
 }

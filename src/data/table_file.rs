@@ -7,7 +7,7 @@ use super::Parquet;
 use super::dataset::Dataset;
 use super::file::Opened;
 use super::{ColumnOptions, Dtype, NewFile, ReadMode};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::path::Path;
 
 /// A file with named columns: what is in it, without its rows.
@@ -91,23 +91,29 @@ impl TableFormat {
         }
     }
 
-    /// Opens a column, or the only one that can be read.
+    /// Opens columns, each by its name or, without one, the only one that can be read. The file is read once for all.
     #[cfg_attr(
         not(any(feature = "arrow", feature = "parquet")),
         allow(unused_variables, reason = "there is no such format")
     )]
-    pub(super) fn column(
+    pub(super) fn columns(
         self,
         opened: Opened,
-        name: Option<&str>,
+        names: &[Option<&str>],
         reading: ReadMode,
         options: &ColumnOptions,
-    ) -> Result<Dataset> {
+    ) -> Result<Vec<Dataset>> {
         match self {
             #[cfg(feature = "arrow")]
-            TableFormat::Arrow => Ok(Dataset::Arrow(Arrow::of(opened, name, reading, options)?.into())),
+            TableFormat::Arrow => {
+                let columns = Arrow::of(opened, names, reading, options)?;
+                Ok(columns.into_iter().map(|column| Dataset::Arrow(column.into())).collect())
+            }
             #[cfg(feature = "parquet")]
-            TableFormat::Parquet => Ok(Dataset::Parquet(Parquet::of(opened, name, reading, options)?.into())),
+            TableFormat::Parquet => {
+                let columns = Parquet::of(opened, names, reading, options)?;
+                Ok(columns.into_iter().map(|column| Dataset::Parquet(column.into())).collect())
+            }
         }
     }
 
@@ -137,6 +143,16 @@ impl TableFormat {
             TableFormat::Parquet => Parquet::table(opened),
         }
     }
+}
+
+/// Returns the only one of the columns that were opened.
+pub(super) fn only<T>(path: &Path, columns: Vec<T>) -> Result<T> {
+    columns.into_iter().next().ok_or_else(|| no_numbers(path))
+}
+
+/// Returns the error of a table of which no column can be read.
+pub(super) fn no_numbers(path: &Path) -> Error {
+    Error::file(path, "has no column of numbers", "write its numbers as a column")
 }
 
 /// Returns names for messages: the first ones, if there are many.

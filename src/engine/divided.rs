@@ -19,8 +19,8 @@ use super::versions::Versions;
 use super::{listing, precision, reports};
 use crate::arrays::Resident;
 use crate::data::{ArrayValue, Dtype, Input, Scalar, numpy_shape};
+use crate::device::DeviceInfo;
 use crate::device::kernel::{self, TILE_ROWS, Uniform};
-use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, JobError, Result};
 use crate::expr::{Counted, Expression, Extent, RowShape, RunningSum, Search, is_bound};
 use crate::job::{Job, JobBody, ProgressFn};
@@ -303,8 +303,7 @@ impl Engine {
         let readers = |k: usize| passes.iter().filter(|pass| pass.inputs.contains(&k)).count();
         let is_kept = |k: &usize| readers(*k) > 1 && inputs[*k].1.shards().is_none() && !columns[*k].is_resident;
         let kept: Vec<usize> = (0..inputs.len()).filter(is_kept).collect();
-        let may_keep = device.kind != DeviceKind::Cpu && self.device_timeout.is_none() && !kept.is_empty();
-        may_keep.then_some((device, kept))
+        (self.may_keep(device.kind) && !kept.is_empty()).then_some((device, kept))
     }
 
     /// Returns the plan of a divided job: that of the last pass, with all columns of the job, and those of all passes.

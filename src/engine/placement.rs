@@ -7,8 +7,11 @@ use super::Engine;
 use super::devices::PlacementDevice;
 use crate::arrays::{DeviceArray, PinnedBuffer, Resident, ShardedArray};
 use crate::data::{Dtype, Element, Input, Shard, Shards};
+use crate::device::DeviceKind;
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{ColumnError, Error, Result};
+#[cfg(feature = "matrices")]
+use crate::job::Job;
 
 /// The part of a device's memory that is reserved for the blocks of runs: a share, within these bounds.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
@@ -55,6 +58,24 @@ impl Engine {
         let (source, what) = (input.source(), format!("'{}'", input.source().name()));
         let shards = self.place(source.dtype(), source.rows(), (false, &what), runs)?;
         Ok(Resident::new(input, shards))
+    }
+
+    /// Keeps rows of an input between jobs like this one, all of which read it, as jobs of several passes do: as far as
+    /// they fit beside what the job needs. `None` if that is not possible; see [`may_keep`](Engine::may_keep).
+    #[cfg(feature = "matrices")]
+    pub(crate) fn keep_between<'a>(&self, input: &'a Input<'_>, job: &Job<'_>) -> Result<Option<Resident<'a>>> {
+        let plan = self.plan(job)?;
+        let [device] = &plan.devices[..] else { return Ok(None) };
+        if !self.may_keep(device.kind) || input.shards().is_some() {
+            return Ok(None);
+        }
+        self.resident_beside(input.borrowed(), device.device_bytes).map(Some)
+    }
+
+    /// Returns whether a device that has all rows of a job may keep some of them for the next pass. Rows on a device
+    /// are lost with it, so it must not be given up for taking long.
+    pub(super) fn may_keep(&self, kind: DeviceKind) -> bool {
+        kind != DeviceKind::Cpu && self.device_timeout.is_none()
     }
 
     /// Borrows an array that other code has in the memory of a GPU, such as one of CuPy or PyTorch. Jobs of this

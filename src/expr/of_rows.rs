@@ -34,7 +34,7 @@ impl Expression {
                     waiting.extend(assigned.get(own.as_str()).filter(|_| !filtered.contains(&id)));
                 }
                 // What they read may have several dimensions.
-                Tree::Within(..) | Tree::Times { .. } => {}
+                Tree::Within(..) | Tree::Times { .. } | Tree::Reduce { .. } => {}
                 tree => waiting.extend(tree.operands()),
             }
         }

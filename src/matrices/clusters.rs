@@ -122,6 +122,18 @@ impl Near {
         let job = if self.is_f32 { job.scalar("z", self.scale as f32) } else { job.scalar("z", self.scale) };
         Ok(job.input("h", small_row(self.norms.view(), self.is_f32)))
     }
+
+    /// Returns the job of an iteration.
+    fn lloyd<'a>(&self, table: &'a Table<'_>, with_squares: bool) -> Result<Job<'a>> {
+        let (nearest, count) = (nearest(self.is_f32, "labels"), self.centers.nrows());
+        let text = format!("{nearest}; n = bincount(labels, {count}); s = onehot(labels, {count}).T @ f64(u)");
+        if !with_squares {
+            return self.inputs(&text, table);
+        }
+        // A product with ones is a sum within rows.
+        let job = self.inputs(&(text + "; squares = sum((f64(u) * f64(u)) @ ones)"), table)?;
+        Ok(job.input("ones", vec![1.0; table.width]))
+    }
 }
 
 /// Returns the median of the centers in each column, in the dtype of products. A few centers that are far from all rows
@@ -157,11 +169,11 @@ impl Sums {
         means
     }
 
-    /// Returns the mean of the variances of the columns.
-    fn variance(&self, near: &Near) -> f64 {
+    /// Returns the mean of the variances of the columns, scaled.
+    fn variance(&self) -> f64 {
         let rows = self.counts.sum().max(1) as f64;
         let mean = self.sums.sum_axis(Axis(0)) / rows;
-        (self.squares / rows - mean.dot(&mean)) / mean.len() as f64 / near.scale / near.scale
+        (self.squares / rows - mean.dot(&mean)) / mean.len() as f64
     }
 
     /// Returns the sum of the squared distances of the rows from their centers.
@@ -197,16 +209,26 @@ impl Matrices<'_> {
         check(&centers.view(), &table)?;
         // The shift stays the same, so that centers whose rows stay the same do not move at all.
         let shift = middle(&centers, table.is_f32());
-        let (mut limit, mut converged, mut iterations) = (0.0, false, 0);
+        let kept = match how.iterations {
+            0 => None,
+            _ => self.keep(&table, Near::new(&centers, shift.clone(), table.is_f32()).lloyd(&table, true)?)?,
+        };
+        let kept = kept.as_ref().map(Input::from);
+        let table = table.kept(kept.as_ref());
+        let (mut converged, mut iterations) = (false, 0);
+        // The scale of the first iteration, and the squared movements of scaled centers with which iterations end.
+        let mut end = None;
         while !converged && iterations < how.iterations {
-            let is_first = how.tolerance > 0.0 && iterations == 0;
             let near = Near::new(&centers, shift.clone(), table.is_f32());
-            let found = self.lloyd(&table, &near, is_first, None)?;
-            if is_first {
-                limit = how.tolerance * found.variance(&near);
+            let needs_variance = how.tolerance > 0.0 && end.is_none();
+            let found = self.lloyd(&table, &near, needs_variance, None)?;
+            if needs_variance {
+                end = Some((near.scale, how.tolerance * found.variance()));
             }
             let moved = found.means(&near, &centers);
-            converged = (&moved - &centers).mapv(|step| step * step).sum() <= limit;
+            let is_small =
+                |(scale, most): (f64, f64)| ((&moved - &centers) * scale).mapv(|step| step * step).sum() <= most;
+            converged = moved == centers || end.is_some_and(is_small);
             centers = moved;
             iterations += 1;
         }
@@ -249,22 +271,12 @@ impl Matrices<'_> {
 
     /// Reads all rows once.
     fn lloyd(&self, table: &Table<'_>, near: &Near, with_squares: bool, labels: Option<Output<'_>>) -> Result<Sums> {
-        let count = near.centers.nrows();
-        let nearest = nearest(table.is_f32(), "labels");
-        let mut text = format!("{nearest}; n = bincount(labels, {count}); s = onehot(labels, {count}).T @ f64(u)");
-        if with_squares {
-            // A product with ones is a sum within rows.
-            text += "; squares = sum((f64(u) * f64(u)) @ ones)";
-        }
-        let mut job = near.inputs(&text, table)?;
-        if with_squares {
-            job = job.input("ones", vec![1.0; table.width]);
-        }
+        let mut job = near.lloyd(table, with_squares)?;
         if let Some(labels) = labels {
             job = job.output("labels", labels);
         }
         let report = self.run(job)?;
-        let sums = matrix(&report, "s", count)?;
+        let sums = matrix(&report, "s", near.centers.nrows())?;
         if !sums.iter().all(|sum| sum.is_finite()) {
             return Err(MatrixError::NotFinite { name: "x" }.into());
         }

@@ -92,6 +92,12 @@ pub struct PrincipalComponents {
 /// Eigenvalues in ascending order, the vectors of the last ones as columns, the mean, and the last turn.
 type Found = (Array1<f64>, Array2<f64>, Array1<f64>, f64);
 
+/// Returns the job that multiplies the covariance by directions, but for its divisor.
+fn multiply<'a>(table: &'a Table<'_>, mean: &Array1<f64>, directions: &Array2<f64>) -> Result<Job<'a>> {
+    let job = Job::eval("u = f64(x) - m; z = u.T @ (u @ w)")?.input("x", table.input());
+    Ok(job.input("m", small_row(mean.view(), false)).input("w", small(directions.view(), false)))
+}
+
 impl Matrices<'_> {
     /// The first principal components, in `f64`.
     ///
@@ -115,7 +121,7 @@ impl Matrices<'_> {
             let (values, vectors) = eigen(&covariance.view())?;
             (values, vectors, mean, 0.0)
         } else {
-            self.krylov(&table, &how)?
+            self.krylov(table, &how)?
         };
         let mut components = vectors.slice(s![.., ..;-1]).t().slice(s![..how.count, ..]).to_owned();
         for mut direction in components.rows_mut() {
@@ -155,22 +161,23 @@ impl Matrices<'_> {
         self.run(job)
     }
 
-    fn krylov(&self, table: &Table<'_>, how: &Pca) -> Result<Found> {
+    fn krylov(&self, table: Table<'_>, how: &Pca) -> Result<Found> {
         let (rows, width) = (table.rows, table.width);
         if rows < 2 {
             return Err(MatrixError::TooFewRows { rows, ddof: 1 }.into());
         }
+        let mut following = self.normal(width, how.count + MORE, how.seed)?;
+        let kept = self.keep(&table, multiply(&table, &Array1::zeros(width), &following)?)?;
+        let kept = kept.as_ref().map(Input::from);
+        let table = table.kept(kept.as_ref());
         let report = self.run(Job::eval("m = mean(f64(x), axis=0)")?.input("x", table.input()))?;
         let mean = numbers(&report, "m")?;
         // Orthonormal directions, and their products with the covariance.
         let (mut basis, mut products) = (Array2::zeros((width, 0)), Array2::zeros((width, 0)));
         let (mut values, mut vectors, mut turn) = (Array1::zeros(0), Array2::zeros((width, 0)), f64::INFINITY);
-        let mut following = self.normal(width, how.count + MORE, how.seed)?;
         for _ in 0..how.iterations {
             let block = orthonormal(following, &basis);
-            let job = Job::eval("u = f64(x) - m; z = u.T @ (u @ w)")?.input("x", table.input());
-            let job = job.input("m", small_row(mean.view(), false)).input("w", small(block.view(), false));
-            following = matrix(&self.run(job)?, "z", width)? / (rows - 1) as f64;
+            following = matrix(&self.run(multiply(&table, &mean, &block)?)?, "z", width)? / (rows - 1) as f64;
             basis = beside(&basis, &block);
             products = beside(&products, &following);
             let inner = basis.t().dot(&products);

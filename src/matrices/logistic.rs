@@ -96,6 +96,9 @@ impl Matrices<'_> {
         if table.rows == 0 {
             return Err(MatrixError::NoRows.into());
         }
+        let kept = self.keep(&table, pass(&table, t, &Array1::zeros(table.width), &Array1::zeros(table.width + 1))?)?;
+        let kept = kept.as_ref().map(Input::from);
+        let table = table.kept(kept.as_ref());
         let text = "m = mean(f64(x), axis=0); k = mean(f64(t)); other = count((t != 0) & (t != 1))";
         let job = Job::eval(text)?.input("x", table.input()).input("t", per_row("t", t, table.rows)?);
         let report = self.run(job)?;
@@ -154,10 +157,7 @@ impl Matrices<'_> {
         penalties: &Array1<f64>,
     ) -> Result<Point> {
         let width = table.width;
-        let weights = Array2::from_shape_fn((width, 1), |(row, _)| parameters[row]);
-        let job = Job::eval(PASS)?.input("x", table.input()).input("t", per_row("t", t, table.rows)?);
-        let job = job.input("m", small_row(mean.view(), false)).input("w", small(weights.view(), false));
-        let report = self.run(job.scalar("b", parameters[width]))?;
+        let report = self.run(pass(table, t, mean, &parameters)?)?;
         let loss = number(&report, "loss")? + (penalties * &parameters * &parameters).sum() / 2.0;
         let (own, rest) = (numbers(&report, "gradient")?, number(&report, "rest")?);
         let gradient =
@@ -174,6 +174,14 @@ impl Matrices<'_> {
         let hessian = hessian + Array2::from_diag(penalties);
         Ok(Point { parameters, loss, gradient, hessian })
     }
+}
+
+/// Returns the job of an iteration.
+fn pass<'a>(table: &'a Table<'_>, t: &'a Input<'_>, mean: &Array1<f64>, parameters: &Array1<f64>) -> Result<Job<'a>> {
+    let weights = Array2::from_shape_fn((table.width, 1), |(row, _)| parameters[row]);
+    let job = Job::eval(PASS)?.input("x", table.input()).input("t", per_row("t", t, table.rows)?);
+    let job = job.input("m", small_row(mean.view(), false)).input("w", small(weights.view(), false));
+    Ok(job.scalar("b", parameters[table.width]))
 }
 
 /// Checks that some rows have the class 0 and some the class 1. `others` have neither, and `share` has the class 1.

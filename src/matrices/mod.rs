@@ -40,6 +40,8 @@ pub use logistic::{Logistic, LogisticModel};
 pub use moments::{Linear, LinearModel};
 pub use neighbors::Neighbors;
 
+use self::table::Table;
+use crate::arrays::Resident;
 use crate::data::{ArrayValue, Input};
 use crate::device::Precision;
 use crate::engine::Engine;
@@ -112,6 +114,12 @@ impl<'e> Matrices<'e> {
         }
     }
 
+    /// Keeps rows of a table between jobs like this one, all of which read it: as far as they fit, they stay on the
+    /// GPU.
+    fn keep<'t>(&self, table: &Table<'t>, job: Job<'_>) -> Result<Option<Resident<'t>>> {
+        self.engine.keep_between(table.whole(), &job.precision(self.precision))
+    }
+
     /// Runs a job that reads all rows.
     fn run(&self, job: Job<'_>) -> Result<Report> {
         let mut job = job.precision(self.precision);
@@ -142,7 +150,12 @@ fn array<'r>(report: &'r Report, name: &str) -> Result<&'r ArrayValue> {
 
 /// Returns the numbers of a result, whatever their dtype and shape.
 fn numbers(report: &Report, name: &str) -> Result<Array1<f64>> {
-    Ok(array(report, name)?.values().map(|value| value.as_f64()).collect())
+    let array = array(report, name)?;
+    // Sums are `f64`, and there may be millions of them.
+    Ok(match array.to_vec::<f64>() {
+        Some(values) => values.into(),
+        None => array.values().map(|value| value.as_f64()).collect(),
+    })
 }
 
 /// Returns the numbers of a result with a row for each of `rows`.

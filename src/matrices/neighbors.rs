@@ -1,5 +1,7 @@
 //! Nearest neighbours, exactly.
 
+use std::cmp::Ordering;
+
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use rayon::prelude::*;
 
@@ -61,7 +63,7 @@ impl Matrices<'_> {
             for (query, near) in found.near.iter().enumerate() {
                 for (place, pair) in near.iter().enumerate() {
                     indices[[batch * QUERIES + query, place]] = pair.row as i64;
-                    distances[[batch * QUERIES + query, place]] = pair.square.sqrt() / found.scale;
+                    distances[[batch * QUERIES + query, place]] = pair.square.root();
                 }
             }
         }
@@ -106,8 +108,7 @@ impl Matrices<'_> {
         let width = table.width as f64;
         let margin = (2.0 * width + 16.0) * epsilon;
         let norms = best.queries.map_axis(Axis(1), |query| query.dot(&query));
-        let last = |near: &[Pair]| best.last(near) / best.scale / best.scale;
-        let bounds = norms.iter().zip(&best.near).map(|(norm, near)| match last(near) {
+        let bounds = norms.iter().zip(&best.near).map(|(norm, near)| match best.last(near, 1.0) {
             // A squared norm may overflow although the distance is less than a bound like this.
             last if last > largest / 16.0 => f64::INFINITY,
             last => next_up(last - norm * (1.0 - margin) + 8.0 * width * tiny, is_f32),
@@ -142,11 +143,48 @@ fn middle(rows: &Array2<f64>, is_f32: bool) -> Array1<f64> {
     rows.columns().into_iter().map(of_column).collect()
 }
 
-/// A row of the base, and its squared distance from a query, which is scaled.
+/// A row of the base, and its squared distance from a query.
 #[derive(Clone, Copy)]
 struct Pair {
-    square: f64,
+    square: Square,
     row: u64,
+}
+
+/// The square of a distance, which may be beyond all floats, or smaller than all of them.
+#[derive(Clone, Copy, Debug)]
+struct Square {
+    /// The square of the distance times `scale`. It is 0, or not far from 1.
+    scaled: f64,
+    /// A power of two.
+    scale: f64,
+}
+
+impl Square {
+    /// Returns that of the distance of two points; `None` if a difference is not finite.
+    fn of(one: ArrayView1<'_, f64>, other: ArrayView1<'_, f64>) -> Option<Square> {
+        let differences = || one.iter().zip(other).map(|(one, other)| one - other);
+        let largest = differences().fold(0.0, |largest: f64, difference| largest.max(difference.abs()));
+        let scale = scale(&[largest]);
+        let scaled: f64 = differences().map(|difference| (difference * scale) * (difference * scale)).sum();
+        // NaN is no maximum, but it is in the sum.
+        (largest.is_finite() && scaled.is_finite()).then_some(Square { scaled, scale })
+    }
+
+    /// Returns the square of the distance times this power of two: infinite or 0 if it is beyond all floats.
+    fn at(self, scale: f64) -> f64 {
+        let ratio = scale / self.scale;
+        if self.scaled == 0.0 { 0.0 } else { self.scaled * ratio * ratio }
+    }
+
+    /// Compares two squares exactly.
+    fn cmp(self, other: Square) -> Ordering {
+        self.at(other.scale).total_cmp(&other.scaled)
+    }
+
+    /// Returns the distance.
+    fn root(self) -> f64 {
+        self.scaled.sqrt() / self.scale
+    }
 }
 
 /// The neighbours of some queries so far.
@@ -155,7 +193,8 @@ struct Best<'q> {
     middle: Array1<f64>,
     /// Counted from the middle.
     queries: Array2<f64>,
-    /// By what differences are multiplied before they are squared.
+    /// By what differences are multiplied before they are squared, for estimates. Those that are much smaller or
+    /// larger than others are lost in them, and only there.
     scale: f64,
     /// The queries, counted from the middle and scaled, and their squared norms.
     scaled: Array2<f64>,
@@ -176,9 +215,9 @@ impl<'q> Best<'q> {
         Best { exact, middle, queries, scale, scaled, norms, count, near: vec![vec![]; exact.nrows()] }
     }
 
-    /// Returns the squared distance that a row must not exceed.
-    fn last(&self, near: &[Pair]) -> f64 {
-        near.get(self.count - 1).map_or(f64::INFINITY, |pair| pair.square)
+    /// Returns the squared distance that a row must not exceed, of distances times a power of two.
+    fn last(&self, near: &[Pair], scale: f64) -> f64 {
+        near.get(self.count - 1).map_or(f64::INFINITY, |pair| pair.square.at(scale))
     }
 
     /// Compares rows with all queries. The numbers of the rows are larger than those of all rows before.
@@ -191,7 +230,7 @@ impl<'q> Best<'q> {
         }
         for near in &mut self.near {
             // Pairs are in the order of rows, and the sort keeps it where distances are the same.
-            near.sort_by(|one, other| one.square.total_cmp(&other.square));
+            near.sort_by(|one, other| one.square.cmp(other.square));
             near.truncate(self.count);
         }
     }
@@ -201,17 +240,20 @@ impl<'q> Best<'q> {
         let near = (&rows - &self.middle) * self.scale;
         let norms = near.map_axis(Axis(1), |row| row.dot(&row));
         let products = times_transposed(&near.view(), &self.scaled.view());
-        let share = (2 * near.ncols() + 16) as f64 * f64::EPSILON;
+        let width = near.ncols() as f64;
+        // All roundings together are less than this: a part of the squared norms, and what products lose that are
+        // smaller than all floats.
+        let (share, tiny) = ((2.0 * width + 16.0) * f64::EPSILON, 8.0 * width * f64::MIN_POSITIVE);
         let mut pairs = vec![];
         for (query, (own, neighbours)) in self.norms.iter().zip(&self.near).enumerate() {
             let squares = norms.iter().zip(products.column(query)).map(|(norm, product)| {
-                let (square, margin) = (norm - 2.0 * product + own, share * (norm + own));
+                let (square, margin) = (norm - 2.0 * product + own, share * (norm + own) + tiny);
                 let most = square + margin;
                 (square - margin, if most.is_nan() { f64::INFINITY } else { most })
             });
             let (least, mut most): (Vec<f64>, Vec<f64>) = squares.unzip();
             // The last neighbour is not farther than that of these rows alone.
-            let mut last = self.last(neighbours);
+            let mut last = self.last(neighbours, self.scale);
             if self.count <= most.len() {
                 let (_, own, _) = most.select_nth_unstable_by(self.count - 1, f64::total_cmp);
                 last = last.min(*own);
@@ -219,18 +261,11 @@ impl<'q> Best<'q> {
             for (row, &number) in
                 numbers.iter().enumerate().filter(|(row, _)| least[*row].is_nan() || least[*row] <= last)
             {
-                let square = self.square(rows.row(row), self.exact.row(query));
-                if square.is_finite() {
+                if let Some(square) = Square::of(rows.row(row), self.exact.row(query)) {
                     pairs.push((query, Pair { square, row: number }));
                 }
             }
         }
         pairs
-    }
-
-    /// Returns the squared distance of two points, scaled.
-    fn square(&self, one: ArrayView1<'_, f64>, other: ArrayView1<'_, f64>) -> f64 {
-        let differences = one.iter().zip(other).map(|(one, other)| (one - other) * self.scale);
-        differences.map(|difference| difference * difference).sum()
     }
 }

@@ -20,6 +20,16 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Returns the input itself.
+    pub(super) fn whole(&self) -> &'a Input<'a> {
+        self.input
+    }
+
+    /// Returns the same table, some rows of which are on a GPU.
+    pub(super) fn kept(self, kept: Option<&'a Input<'a>>) -> Table<'a> {
+        Table { input: kept.unwrap_or(self.input), ..self }
+    }
+
     /// Returns an input for one more job.
     pub(super) fn input(&self) -> Input<'_> {
         self.input.borrowed()

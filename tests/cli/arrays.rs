@@ -105,6 +105,7 @@ fn shapes(device: &str) -> Outcome {
         });
         let json = place.overshot(&[&["plan", "--json", "--device", device], args].concat());
         let json: Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!((&json["schema_version"], json["overshot_version"].is_string()), (&1.into(), true));
         let shape = |name: &str| {
             json["columns"].as_array().unwrap().iter().find(|column| column["name"] == name).unwrap()["shape"].clone()
         };
@@ -144,6 +145,8 @@ fn precision(device: &str) -> Outcome {
     if plan.stderr.contains("device memory is limited") {
         return not_run("the device has no room for a product");
     }
+    let parts = [" panels and sums of ", " for sums = "];
+    assert_eq!(parts.map(|part| plan.stdout.contains(part)), [device != "cpu"; 2], "{plan:?}");
     let [full, tf32] =
         ["full", "tf32"].map(|precision| place.report(&["t.T @ t", "t=t.npy", "--precision", precision]));
     let notes = |report: &Value| {

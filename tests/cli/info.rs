@@ -58,7 +58,7 @@ trades.npy: 2 records, 30 B
   field name: holds text ('|S3'), which is not supported; save numbers
   field at: has fields itself (a nested dtype), which is not supported; save the field separately, as in \
                     numpy.save(path, array['field'])
-  no statistics of columns, fields and groups: overshot run 'min(t.NAME), max(t.NAME), mean(t.NAME)' t=trades.npy
+  no statistics of fields and groups: overshot run 'min(t.NAME), max(t.NAME), mean(t.NAME)' t=trades.npy
 ";
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), expected));
     let json = json_of(&place, &["trades.npy"]);

@@ -226,8 +226,13 @@ fn side_by_side(device: &str) -> Outcome {
         place.refused(1, &[name, "'size' has 10 nulls", "--nulls VALUE"], &["sum(x)", &x]);
         place.refused(1, &[name, "'side' is of the type string"], &["sum(x)", "--nulls", "7", &format!("x={name}:*")]);
         place.refused(1, &[name, "has no column ''"], &["sum(x)", &format!("x={name}:price,,")]);
+        let fields = ["columns are named behind the file", "reads 't.price'"];
+        place.refused(2, &fields, &["sum(t.price)", &format!("t={name}:size")]);
+        place.refused(2, &fields, &["sum(t.price)", &format!("t={name}:size,price")]);
         let clash = format!("y={name}:price");
         place.refused(1, &["leave the names of columns out"], &["y = x", "--nulls", "7", &x, &clash, "--force"]);
+        let done = place.overshot(&["info", "--stats", name]);
+        assert!(done.stdout.contains(&format!("overshot info --stats {name}:NAME")), "{done:?}");
         let done = place.overshot(&["info", "--stats", &format!("{name}:price,price")]);
         let shown = format!("{name}:price,price: 200 rows of f64, 1.6 kB, shape (100, 2)\n");
         assert!(done.stdout.starts_with(&shown) && done.stdout.contains("max 24.75"), "{done:?}");

@@ -10,7 +10,7 @@ use super::shown;
 use super::state::Kept;
 use super::step::Task;
 
-const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// What became of a task.
 pub enum Outcome {
@@ -23,8 +23,6 @@ pub enum Outcome {
 
 #[derive(Serialize)]
 pub struct Document<S> {
-    schema_version: u32,
-    overshot_version: &'static str,
     job: String,
     steps: Vec<S>,
 }
@@ -61,8 +59,7 @@ pub struct PlanJson {
 }
 
 pub fn of_steps<S>(job_file: &Path, steps: Vec<S>) -> Document<S> {
-    let job = job_file.to_string_lossy().into_owned();
-    Document { schema_version: SCHEMA_VERSION, overshot_version: env!("CARGO_PKG_VERSION"), job, steps }
+    Document { job: job_file.to_string_lossy().into_owned(), steps }
 }
 
 pub fn document<'a>(job_file: &Path, outcomes: &'a [(Task, Outcome)]) -> Document<StepJson<'a>> {

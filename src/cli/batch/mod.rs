@@ -21,7 +21,7 @@ use self::state::{Kept, Stamp, State};
 use self::step::Task;
 use super::args::{JobArgs, LimitArgs};
 use super::failure::StepFailure;
-use super::output::{print, print_json};
+use super::output::{print, print_document};
 use super::style::heading;
 use super::{Failure, Result, interrupt, job, render};
 
@@ -78,7 +78,8 @@ pub fn run(path: &Path, args: &JobArgs, given: &[String]) -> Result {
         });
         outcomes.push((task, outcome));
     }
-    let printed = if args.json { print_json(&json::document(path, &outcomes)) } else { Ok(()) };
+    let printed =
+        if args.json { print_document(json::SCHEMA_VERSION, &json::document(path, &outcomes)) } else { Ok(()) };
     match failed {
         Some(Failure::Step(mut failure)) => {
             failure.not_run = not_run(&outcomes);

@@ -5,12 +5,12 @@ use std::path::Path;
 use overshot::units::counted;
 
 use super::file::JobFile;
-use super::json::{PlanJson, of_steps};
+use super::json::{PlanJson, SCHEMA_VERSION, of_steps};
 use super::state::State;
 use super::step::Task;
 use super::{Engines, at_task, check, refuse_others, replaces, shown, step};
 use crate::cli::args::JobArgs;
-use crate::cli::output::{print, print_json};
+use crate::cli::output::{print, print_document};
 use crate::cli::style::heading;
 use crate::cli::{Result, job};
 
@@ -53,7 +53,7 @@ pub fn plan(path: &Path, args: &JobArgs, given: &[String]) -> Result {
         }
         steps.push(step);
     }
-    if args.json { print_json(&of_steps(path, steps)) } else { Ok(()) }
+    if args.json { print_document(SCHEMA_VERSION, &of_steps(path, steps)) } else { Ok(()) }
 }
 
 /// What is said of a step, without its plan.

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::args::{Algorithm, MatricesArgs, MethodArg, TableArgs};
 use self::files::{Files, Names};
-use super::output::{print, print_json};
+use super::output::{print, print_document};
 use super::progress::Bar;
 use super::style::dim;
 use super::{Failure, Result, interrupt};
@@ -234,7 +234,7 @@ impl<'a> Work<'a> {
         let passes = passes.into_inner().unwrap_or_default();
         let seconds = begin.elapsed().as_secs_f64();
         if args.json {
-            return print_json(&Json::new(name, &found, &passes, seconds));
+            return print_document(1, &Json::new(name, &found, &passes, seconds));
         }
         if args.quiet {
             return print(&found);
@@ -250,8 +250,6 @@ impl<'a> Work<'a> {
 
 #[derive(Serialize)]
 struct Json<'a> {
-    schema_version: u32,
-    overshot_version: &'a str,
     algorithm: &'a str,
     results: Vec<ValueJson<'a>>,
     arrays: Vec<ArrayJson<'a>>,
@@ -288,8 +286,6 @@ impl<'a> Json<'a> {
             values: array,
         };
         Json {
-            schema_version: 1,
-            overshot_version: env!("CARGO_PKG_VERSION"),
             algorithm,
             results: found.values.iter().map(value).collect(),
             arrays: found.arrays.iter().map(array).collect(),

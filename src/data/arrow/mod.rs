@@ -19,6 +19,7 @@ use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::file_rows::{FileRows, Piece, Place};
 use super::storage::error_within;
+use super::table_file::only;
 use super::{ColumnOptions, Dtype, Memory, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use std::fmt;
@@ -132,7 +133,8 @@ impl Arrow {
     /// Returns the same errors as [`column`](Arrow::column), but for what the options allow. Also returns an error if
     /// there are nulls and the column's dtype has no such value as the one for their place.
     pub fn column_with(path: impl AsRef<Path>, name: &str, options: &ColumnOptions) -> Result<Arrow> {
-        Arrow::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), options)
+        let path = path.as_ref();
+        only(path, Arrow::of(Opened::new(path)?, &[Some(name)], ReadMode::default(), options)?)
     }
 
     /// Opens a column that may have nulls, and has this value in the place of each.
@@ -187,18 +189,41 @@ impl Arrow {
         NewFile::new(path.as_ref(), FileFormat::Arrow)
     }
 
-    /// Opens a column, or the only one that can be read.
-    pub(super) fn of(opened: Opened, name: Option<&str>, reading: ReadMode, options: &ColumnOptions) -> Result<Arrow> {
+    /// Opens columns, each by its name or, without one, the only one that can be read.
+    pub(super) fn of(
+        opened: Opened,
+        names: &[Option<&str>],
+        reading: ReadMode,
+        options: &ColumnOptions,
+    ) -> Result<Vec<Arrow>> {
         let footer = Footer::read(&opened)?;
         let is_read = |own: &footer::Field| own.values.dtype(options.timestamps).is_some();
         // Those in other columns are not among them.
         let named = |own: &footer::Field| Named { name: own.name.clone(), is_readable: is_read(own), is_inner: false };
         let columns: Vec<_> = footer.columns.iter().map(named).collect();
-        let field = &footer.columns[found(&opened.path, &columns, name)?];
-        let column = Arc::new(Column::new(&opened, &field.name, &field.values, options)?);
+        let field = |name: &Option<&str>| Ok(&footer.columns[found(&opened.path, &columns, *name)?]);
+        let fields = names.iter().map(field).collect::<Result<Vec<_>>>()?;
+        let column = |field: &&footer::Field| Column::new(&opened, &field.name, &field.values, options);
+        let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
+        // Each has a part for each column.
+        let mut batches: Vec<_> = footer.parts(&opened, &fields)?.into_iter().map(Vec::into_iter).collect();
+        let open = |column: Column| {
+            let parts = batches.iter_mut().filter_map(Iterator::next).filter(|part| part.rows > 0).collect();
+            Arrow::column_of(opened.clone(), column, parts, footer.is_swapped, reading)
+        };
+        columns.into_iter().map(open).collect()
+    }
+
+    /// Opens the column of these parts.
+    fn column_of(
+        opened: Opened,
+        column: Column,
+        parts: Vec<Part>,
+        is_swapped: bool,
+        reading: ReadMode,
+    ) -> Result<Arrow> {
+        let column = Arc::new(column);
         let dtype = column.dtype;
-        let parts = footer.parts(&opened, &[field])?.into_iter().flatten();
-        let parts: Vec<Part> = parts.filter(|part| part.rows > 0).collect();
         let count = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.nulls));
         if count > 0 {
             column.refuse_nulls(&format!("{count} nulls"))?;
@@ -208,7 +233,6 @@ impl Arrow {
             return Err(damaged(&opened.path, "it has more rows than can be counted"));
         };
         let is_stored = dtype != Dtype::Bool && parts.iter().all(|part| part.codec.is_none() && part.nulls == 0);
-        let is_swapped = footer.is_swapped;
         let rows = if is_stored {
             let mut row = 0;
             let piece = |part: &Part| {

@@ -20,6 +20,7 @@ use super::decoded::{Decode, Decoded};
 use super::file::Opened;
 use super::file_layout::FileFormat;
 use super::storage::error_within;
+use super::table_file::only;
 use super::{Bounds, ColumnOptions, Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use parquet::column::reader::get_column_reader;
@@ -93,7 +94,8 @@ impl Parquet {
     /// Returns the same errors as [`column`](Parquet::column), but for what the options allow. Also returns an error
     /// if there are nulls and the column's dtype has no such value as the one for their place.
     pub fn column_with(path: impl AsRef<Path>, name: &str, options: &ColumnOptions) -> Result<Parquet> {
-        Parquet::of(Opened::new(path.as_ref())?, Some(name), ReadMode::default(), options)
+        let path = path.as_ref();
+        only(path, Parquet::of(Opened::new(path)?, &[Some(name)], ReadMode::default(), options)?)
     }
 
     /// Opens a column that may have nulls, and has this value in the place of each.
@@ -137,13 +139,13 @@ impl Parquet {
         NewFile::new(path.as_ref(), FileFormat::Parquet)
     }
 
-    /// Opens a column, or the only one that can be read.
+    /// Opens columns, each by its name or, without one, the only one that can be read.
     pub(super) fn of(
         opened: Opened,
-        name: Option<&str>,
+        names: &[Option<&str>],
         reading: ReadMode,
         options: &ColumnOptions,
-    ) -> Result<Parquet> {
+    ) -> Result<Vec<Parquet>> {
         let path = opened.path.clone();
         let file = Arc::new(FileBytes::new(opened));
         let metadata = Arc::new(metadata(&path, &file)?);
@@ -155,9 +157,23 @@ impl Parquet {
             is_inner: descr.path().parts().len() > 1,
         });
         let columns: Vec<_> = columns.collect();
-        let index = found(&path, &columns, name)?;
+        let open = |name: &Option<&str>| {
+            let index = found(&path, &columns, *name)?;
+            Parquet::column_of(file.clone(), metadata.clone(), (index, &columns[index].name), reading, options)
+        };
+        names.iter().map(open).collect()
+    }
+
+    /// Opens the column with this index and name.
+    fn column_of(
+        file: Arc<FileBytes>,
+        metadata: Arc<ParquetMetaData>,
+        (index, name): (usize, &str),
+        reading: ReadMode,
+        options: &ColumnOptions,
+    ) -> Result<Parquet> {
+        let path = &file.opened().path;
         let descr = metadata.file_metadata().schema_descr().column(index);
-        let name = &*columns[index].name;
         let column = Column::new(file.opened(), name, &types::values_of(&descr), options)?;
         let dtype = column.dtype;
         // The row groups with rows, and their rows.
@@ -165,11 +181,11 @@ impl Parquet {
         for (number, group) in metadata.row_groups().iter().enumerate() {
             let what = || format!("column '{name}' of row group {number}");
             let Some(chunk) = group.columns().get(index).filter(|chunk| is_inside(chunk, &file)) else {
-                return Err(damaged(&path, &format!("{} is not inside the file", what())));
+                return Err(damaged(path, &format!("{} is not inside the file", what())));
             };
             let (own, values) = (group.num_rows(), chunk.num_values());
             let Some(own) = u64::try_from(own).ok().filter(|_| own == values) else {
-                return Err(damaged(&path, &format!("{} has {values} values for {own} rows", what())));
+                return Err(damaged(path, &format!("{} has {values} values for {own} rows", what())));
             };
             if own > 0 {
                 groups.push(number);
@@ -180,7 +196,7 @@ impl Parquet {
         }
         let total = rows.iter().try_fold(0u64, |sum, rows| sum.checked_add(*rows));
         if total.and_then(|rows| rows.checked_mul(dtype.size() as u64)).is_none() {
-            return Err(damaged(&path, "it has more rows than can be counted"));
+            return Err(damaged(path, "it has more rows than can be counted"));
         }
         if count > 0 {
             column.refuse_nulls(&format!("{count} nulls"))?;

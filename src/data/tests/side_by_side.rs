@@ -135,3 +135,23 @@ fn names_behind_the_last_colon_of_a_table_are_columns() {
     let output = NamedFile::parse("t.parquet:price".as_ref()).unwrap();
     says(output.create(), &["t.parquet: is written with columns that have the names of the outputs; leave"]);
 }
+
+/// Columns of one file have the same version, which must be seen however many there are.
+#[test]
+fn a_change_of_the_file_is_a_change_of_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.u8");
+    for count in [1, 2, 127, 128, 256, 384, 512] {
+        std::fs::write(&path, [1, 2, 3]).unwrap();
+        let columns = (0..count).map(|k| (format!("c{k}"), crate::io::open(&path, Some(Dtype::U8)).unwrap()));
+        let table = SideBySide::new(&path, columns.collect()).unwrap();
+        let versions: std::collections::HashSet<_> = (0..20)
+            .map(|second| {
+                let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+                std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+                table.version().unwrap()
+            })
+            .collect();
+        assert_eq!(versions.len(), 20, "{count} columns");
+    }
+}

@@ -109,3 +109,20 @@ fn rows_may_be_large_or_small() {
         check(scale, &(&x * scale).view().into());
     }
 }
+
+#[test]
+fn iterations_go_on_for_rows_of_any_size() {
+    let x = Array2::from_shape_fn((12, 1), |(row, _)| row as f64);
+    // Powers of two change no digit.
+    for scale in [2.0_f64.powi(-600), 1.0, 2.0_f64.powi(600), 2.0_f64.powi(1000)] {
+        for tolerance in [0.0, 1e-4, 0.05] {
+            let how = KMeans::from_centers(array![[0.0], [1.0]] * scale).tolerance(tolerance);
+            let found = Matrices::on(&cpu()).kmeans(&input(&(&x * scale)), how).unwrap();
+            let own = (&found.centers / scale, found.iterations, found.converged);
+            let how = KMeans::from_centers(array![[0.0], [1.0]]).tolerance(tolerance);
+            let right = Matrices::on(&cpu()).kmeans(&input(&x), how).unwrap();
+            assert_eq!(own, (right.centers, right.iterations, true), "{scale}, {tolerance}");
+            assert!(found.iterations > 2, "{found:?}");
+        }
+    }
+}

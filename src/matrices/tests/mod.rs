@@ -4,6 +4,9 @@ mod clusters;
 mod moments;
 mod neighbors;
 
+use std::cell::RefCell;
+use std::time::Duration;
+
 use ndarray::{Array2, ArrayView2, s};
 
 use super::start::{plus_plus, uniform};
@@ -149,4 +152,39 @@ fn each_pass_is_told_and_can_be_stopped() {
     assert!(matches!(start, Err(Error::Cancelled { .. })));
     let near = stopped.nearest(&input(&x), x.slice(s![..2, ..]), 1);
     assert!(matches!(near, Err(Error::Cancelled { .. })));
+}
+
+/// Runs an algorithm, and returns the bytes that each pass copied to the device.
+fn copied(engine: &Engine, algorithm: impl FnOnce(&Matrices<'_>)) -> Vec<u64> {
+    let copied = RefCell::new(vec![]);
+    let each_pass = |report: &Report| copied.borrow_mut().push(report.bytes_to_device);
+    algorithm(&Matrices::on(engine).each_pass(each_pass));
+    copied.into_inner()
+}
+
+#[test]
+fn rows_stay_on_the_device_between_passes() {
+    let x = random(40_000, 12, 50);
+    let t: Vec<f64> = x.column(0).iter().map(|value| f64::from(u8::from(*value > 0.1))).collect();
+    let bytes = (x.len() * size_of::<f64>()) as u64;
+    let run = |number: usize, engine: &Engine| {
+        copied(engine, |matrices| match number {
+            0 => drop(matrices.kmeans(&input(&x), KMeans::plus_plus(3).iterations(4)).unwrap()),
+            1 => drop(matrices.logistic(&input(&x), &Input::from(&t), Logistic::new().iterations(4)).unwrap()),
+            _ => {
+                let how = Pca::new(2).method(Method::Randomized).tolerance(0.0).iterations(1);
+                drop(matrices.pca(&input(&x), how).unwrap());
+            }
+        })
+    };
+    let engine = || Engine::builder().device(Emulated::new());
+    for number in 0..3 {
+        let all = run(number, &engine().device_memory(1 << 30).build().unwrap());
+        assert!(all.len() >= 2 && all[0] >= bytes, "{number}: {all:?}");
+        // The column `t` does not stay.
+        assert!(all[1..].iter().all(|copied| *copied < bytes / 4), "{number}: {all:?}");
+        // A device that may be given up keeps none.
+        let limited = engine().device_memory(1 << 30).device_timeout(Duration::from_secs(1000)).build().unwrap();
+        assert!(run(number, &limited).iter().all(|copied| *copied >= bytes), "{number}");
+    }
 }

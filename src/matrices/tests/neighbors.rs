@@ -109,3 +109,38 @@ fn squares_may_be_infinite_or_zero() {
     assert!(distances.iter().zip(right).all(|(own, right)| (own - right).abs() <= 1e-15 * right), "{distances:?}");
     assert_eq!(nearest(&[3e-170, 1e-170, 2e-170], 0.0).0, [1, 2, 0]);
 }
+
+/// Queries and rows that are far away, or near each other, do not change the neighbours of others.
+#[test]
+fn distances_of_all_sizes_go_together() {
+    // The host searches a part of these rows, and the passes the others.
+    let (most, few) = (f64::MAX, 3);
+    for far in [1e200, -most / 4.0, 1e-200] {
+        for at in [0, 39, 70] {
+            let mut x = random(80, 2, 31);
+            x.row_mut(at).fill(far);
+            let mut queries = random(9, 2, 32);
+            queries.row_mut(4).fill(far);
+            for engine in engines() {
+                let found = Matrices::on(&engine).nearest(&input(&x), queries.view(), few).unwrap();
+                for (query, values) in queries.rows().into_iter().enumerate() {
+                    let right = if query == 4 { vec![(at, 0.0)] } else { brute_force(&x, values, few) };
+                    for (place, (row, square)) in right.into_iter().enumerate() {
+                        let own = (found.indices[[query, place]], found.distances[[query, place]]);
+                        assert_eq!(own, (row as i64, square.sqrt()), "{far} at {at}: query {query}, place {place}");
+                    }
+                }
+            }
+        }
+    }
+    // All that the host searches first is tiny, and what the passes find is not.
+    let tiny = random(40, 2, 33) * 1e-170;
+    let x = concatenate(Axis(0), &[tiny.view(), random(40, 2, 34).view()]).unwrap();
+    let found = Matrices::on(&cpu()).nearest(&input(&x), array![[0.0, 0.0]].view(), 80).unwrap();
+    let lengths: Vec<f64> = x.rows().into_iter().map(|row| row[0].hypot(row[1])).collect();
+    let mut order: Vec<usize> = (0..80).collect();
+    order.sort_by(|one, other| lengths[*one].total_cmp(&lengths[*other]));
+    assert_eq!(found.indices.row(0).mapv(|row| row as usize).to_vec(), order);
+    let is_near = |(own, row): (&f64, &usize)| (own - lengths[*row]).abs() <= 1e-15 * lengths[*row];
+    assert!(found.distances.row(0).iter().zip(&order).all(is_near), "{}", found.distances);
+}
