@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import Any
 
@@ -60,8 +60,8 @@ def evaluate(
     are not looked up.
 
     A task that ends with an exception is taken for a lost worker, and its range runs again, twice at most; an error of
-    Overshot in a worker is raised here. A `ProcessPoolExecutor` is broken when one of its processes dies, and
-    `BrokenProcessPool` is raised: call again with a new one.
+    Overshot in a worker is raised here, when the ranges that run at that time have ended. A `ProcessPoolExecutor` is
+    broken when one of its processes dies, and `BrokenProcessPool` is raised: call again with a new one.
     """
     settings = (device, device_memory, pinned_memory, chunk, workers)
     work = prepare(what, {**(names or {}), **paths}, out, rows, Options(verify, precision), settings)
@@ -103,9 +103,19 @@ def _drive(
                 _take(future, *places.pop(future), parts)
                 if show is not None:
                     show(parts.rows_done, parts.partial.total_rows if parts.partial is not None else 0)
+    except Exception as exception:
+        # When the caller gets the error, no task reads the files any more. A broken executor runs none.
+        _cancel(places)
+        if not isinstance(exception, BrokenExecutor):
+            wait(places)
+        raise
     finally:
-        for future in places:
-            future.cancel()
+        _cancel(places)
+
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()
 
 
 def _take(future: Future[Partial | Failed], place: int, number: int, parts: Ranges) -> None:

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import signal
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from conftest import DEVICES, kernel_of_tests
 import overshot as ov
 from overshot import executor
 from overshot._parts import Lost
+from overshot._work import Failed
 
 KEEP = kernel_of_tests("KEEP")
 TEXT = "y = sin(x) * k; sum(x), std(x)"
@@ -74,6 +75,30 @@ def test_a_kernel_runs_on_an_executor(pool, data):
             expected = np.flatnonzero(np.load("x.npy") > 50)
             np.testing.assert_array_equal(results["where"], expected)
             np.testing.assert_array_equal(results["big"], np.load("x.npy")[expected])
+
+
+def test_an_error_waits_for_ranges_that_run(data, monkeypatch):
+    futures = []
+
+    class Running(Executor):
+        def submit(self, *task):
+            future = Future()
+            future.set_running_or_notify_cancel()
+            if not futures:
+                future.set_result(Failed(ValueError("the first one")))
+            futures.append(future)
+            return future
+
+    def waits(waited, *until):
+        # All but the last call wait for the first range that ends.
+        for future in waited if not until else ():
+            future.set_result(None)
+        return wait(waited, *until)
+
+    monkeypatch.setattr(executor, "wait", waits)
+    with pytest.raises(ValueError, match="the first one"):
+        executor.evaluate(Running(), "sum(x)", x="x.npy", ranges=4, parallel=2, device="cpu")
+    assert len(futures) == 2 and all(future.done() for future in futures)
 
 
 def test_verification(data):
