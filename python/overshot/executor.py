@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import Any
 
@@ -103,19 +103,15 @@ def _drive(
                 _take(future, *places.pop(future), parts)
                 if show is not None:
                     show(parts.rows_done, parts.partial.total_rows if parts.partial is not None else 0)
-    except Exception as exception:
-        # When the caller gets the error, no task reads the files any more. A broken executor runs none.
-        _cancel(places)
-        if not isinstance(exception, BrokenExecutor):
-            wait(places)
+    except BrokenExecutor:
+        raise
+    except Exception:
+        # When the caller gets the error, no task reads the files any more.
+        wait([future for future in places if not future.cancel()])
         raise
     finally:
-        _cancel(places)
-
-
-def _cancel(futures: Iterable[Future[Any]]) -> None:
-    for future in futures:
-        future.cancel()
+        for future in places:
+            future.cancel()
 
 
 def _take(future: Future[Partial | Failed], place: int, number: int, parts: Ranges) -> None:

@@ -48,8 +48,8 @@ pub enum Command {
     Merge(MergeArgs),
     /// Regressions, principal components, clusters and nearest neighbours of tables that are larger than a GPU's memory
     ///
-    /// A table is a file of the shape (n, d). Results are printed, except those with a value for
-    /// each row, and those that are given a file are written
+    /// A table is a file of the shape (n, d). Results are printed, except those with a value for each row, and those
+    /// that are given a file are written
     #[cfg(feature = "matrices")]
     #[command(after_help = super::help::MATRICES)]
     Matrices(super::matrices::args::MatricesArgs),

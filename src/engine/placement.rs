@@ -64,12 +64,15 @@ impl Engine {
     /// they fit beside what the job needs. `None` if that is not possible; see [`may_keep`](Engine::may_keep).
     #[cfg(feature = "matrices")]
     pub(crate) fn keep_between<'a>(&self, input: &'a Input<'_>, job: &Job<'_>) -> Result<Option<Resident<'a>>> {
-        let plan = self.plan(job)?;
-        let [device] = &plan.devices[..] else { return Ok(None) };
-        if !self.may_keep(device.kind) || input.shards().is_some() {
+        if input.shards().is_some() {
             return Ok(None);
         }
-        self.resident_beside(input.borrowed(), device.device_bytes).map(Some)
+        match &self.plan(job)?.devices[..] {
+            [device] if self.may_keep(device.kind) => {
+                self.resident_beside(input.borrowed(), device.device_bytes).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Returns whether a device that has all rows of a job may keep some of them for the next pass. Rows on a device

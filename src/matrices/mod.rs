@@ -52,6 +52,10 @@ use crate::report::Report;
 
 /// The algorithms, on an engine, with what their jobs have in common.
 ///
+/// On one GPU, rows of the table stay in its memory between the passes of an algorithm, as far as they fit. Nobody may
+/// change the table meanwhile. [`nearest`](Matrices::nearest) keeps none, and neither does an engine with a
+/// [time limit](crate::EngineBuilder::device_timeout).
+///
 /// ```
 /// use overshot::matrices::{Matrices, Pca};
 /// use overshot::{Engine, Input};

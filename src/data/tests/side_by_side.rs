@@ -3,7 +3,10 @@
 use super::*;
 use crate::data::side_by_side::SideBySide;
 use proptest::prelude::*;
+use std::collections::HashSet;
+use std::fs::File;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Rows of any dtype in memory, which are read and not used in place.
 struct Own {
@@ -141,14 +144,14 @@ fn names_behind_the_last_colon_of_a_table_are_columns() {
 fn a_change_of_the_file_is_a_change_of_the_table() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.u8");
-    for count in [1, 2, 127, 128, 256, 384, 512] {
+    for count in [1, 2, 128, 256] {
         std::fs::write(&path, [1, 2, 3]).unwrap();
         let columns = (0..count).map(|k| (format!("c{k}"), crate::io::open(&path, Some(Dtype::U8)).unwrap()));
         let table = SideBySide::new(&path, columns.collect()).unwrap();
-        let versions: std::collections::HashSet<_> = (0..20)
+        let versions: HashSet<_> = (0..20)
             .map(|second| {
-                let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
-                std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+                let time = UNIX_EPOCH + Duration::from_secs(second);
+                File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
                 table.version().unwrap()
             })
             .collect();
