@@ -301,7 +301,7 @@ def kmeans(
 
 def assign(x: Any, centers: Any, /, *, out: Any = None, **options: Unpack[Options]) -> Assignment:
     """The nearest of some centers for each row, and the distance from it, in one pass. Of two centers at the same
-    distance it is the first one.
+    distance it is the first one. A row with NaN or infinities has the label -1.
 
     >>> ov.matrices.assign(np.array([[1.0, 1], [9, 9]]), np.array([[0.0, 0], [9, 8]]))
     Assignment(labels=array([0, 1]), distances=array([1.41421356, 1.        ]))

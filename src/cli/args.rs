@@ -255,6 +255,13 @@ pub struct ReadingArgs {
     #[arg(long, value_name = "HOW", help_heading = "Data")]
     pub read_mode: Option<ReadModeArg>,
 
+    #[command(flatten)]
+    pub values: ValueArgs,
+}
+
+/// How values of tables are read that are no numbers.
+#[derive(clap::Args)]
+pub struct ValueArgs {
     /// Read this value in the place of nulls in tables, such as nan or 0. Without it, nulls are an error
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true, help_heading = "Data")]
     pub nulls: Option<String>,
@@ -265,10 +272,17 @@ pub struct ReadingArgs {
     pub timestamps: bool,
 }
 
+impl ValueArgs {
+    /// The file with these values.
+    pub fn of(&self, file: &NamedFile) -> NamedFile {
+        NamedFile { nulls: self.nulls.clone(), timestamps: self.timestamps, ..file.clone() }
+    }
+}
+
 impl ReadingArgs {
     /// Opens an input.
     pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
-        let file = NamedFile { nulls: self.nulls.clone(), timestamps: self.timestamps, ..file.clone() };
+        let file = self.values.of(file);
         Ok(match self.read_mode {
             // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run, as
             // with every program that maps files. Users of the library make this promise with `unsafe`.
@@ -423,6 +437,9 @@ pub struct InfoArgs {
     /// named, as in t.parquet:price
     #[arg(long)]
     pub stats: bool,
+
+    #[command(flatten)]
+    pub values: ValueArgs,
 
     /// The device that computes --stats: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]

@@ -64,7 +64,7 @@ struct Info {
 
 /// Prints the properties of the files.
 pub fn info(args: &InfoArgs) -> Result {
-    let files: Vec<Info> = args.files.iter().map(|file| of_file(file, args)).collect::<Result<_>>()?;
+    let files: Vec<Info> = args.files.iter().map(|file| of_file(&args.values.of(file), args)).collect::<Result<_>>()?;
     if args.json {
         print_document(1, &Infos { files: &files })?;
     } else {

@@ -1,12 +1,12 @@
 //! `overshot run … --partial` and `overshot merge`: jobs in parts.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use overshot::units::{count, one_line};
-use overshot::{Engine, Error, Job, JobError, Partial};
+use overshot::{Engine, Error, Job, JobError, Partial, PartialError};
 use serde_json::json;
 
 use super::args::{JobArgs, MergeArgs};
@@ -32,7 +32,7 @@ pub fn check(args: &JobArgs) -> Result {
 
 /// Runs some rows of a job, and writes their partial.
 pub fn run(args: &JobArgs, path: &Path, engine: &Engine, job: Job<'static>) -> Result {
-    let file = ReportFile::new("the partial", path, job::files(args))?;
+    let file = file(path, job::files(args))?;
     let plan = engine.plan(&job).map_err(|error| unknown_rows(args, error))?;
     let rows = match (&args.rows, args.part) {
         (_, Some((part, of))) => engine.rows_of_part(&job, part, of)?,
@@ -45,6 +45,26 @@ pub fn run(args: &JobArgs, path: &Path, engine: &Engine, job: Job<'static>) -> R
     let partial = engine.run_rows(job, rows)?;
     drop(bar);
     write(file, path, &partial, args.json, args.quiet)
+}
+
+/// The file of a partial to be written. It replaces a partial, and nothing else: rows of the job may be in files that
+/// its partials do not name.
+fn file(path: &Path, others: impl IntoIterator<Item = (String, PathBuf)>) -> Result<ReportFile<'_>> {
+    let file = ReportFile::new("the partial", path, others)?;
+    let mut begin = vec![];
+    if let Ok(there) = File::open(path) {
+        let unreadable = |error| cannot(path, "cannot be read", "check its permissions", Some(error));
+        there.take(64).read_to_end(&mut begin).map_err(unreadable)?;
+    }
+    if !begin.is_empty() && matches!(Partial::from_bytes(&begin), Err(Error::InvalidPartial(PartialError::NoPartial))) {
+        let remedy = "choose another file for the partial, or remove this one";
+        return Err(cannot(path, "is no partial", remedy, None).into());
+    }
+    Ok(file)
+}
+
+fn cannot(path: &Path, problem: &str, remedy: &str, cause: Option<io::Error>) -> Error {
+    Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), cause }
 }
 
 /// Says what to do if rows are named by their numbers, and nothing has rows.
@@ -63,7 +83,7 @@ fn unknown_rows(args: &JobArgs, error: Error) -> Failure {
 pub fn merge(args: &MergeArgs) -> Result {
     let others = args.partials.iter().map(|path| ("a partial to be merged".to_owned(), path.clone()));
     let to = match args.partial.as_deref() {
-        Some(target) => Some((target, ReportFile::new("the partial", target, others)?)),
+        Some(target) => Some((target, file(target, others)?)),
         None => None,
     };
     let mut all: Option<Partial> = None;
@@ -89,15 +109,9 @@ pub fn merge(args: &MergeArgs) -> Result {
 
 /// Reads the file of a partial. Refuses pipes and devices, because reading them may never end.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    let cannot = |problem: &str, remedy: &str, cause| Error::File {
-        path: path.into(),
-        problem: problem.into(),
-        remedy: remedy.into(),
-        cause,
-    };
-    let unreadable = |error: io::Error| cannot("the partial cannot be read", "check the path", Some(error));
+    let unreadable = |error: io::Error| cannot(path, "the partial cannot be read", "check the path", Some(error));
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(cannot("is not a regular file", "name the file of a partial", None).into());
+        return Err(cannot(path, "is not a regular file", "name the file of a partial", None).into());
     }
     Ok(fs::read(path).map_err(unreadable)?)
 }

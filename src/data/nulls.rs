@@ -39,7 +39,7 @@ impl Nulls {
         match &self.value {
             Some((_, Some(_))) => Ok(()),
             None => {
-                let problem = format!("its column '{name}' has {nulls}, which are no numbers");
+                let problem = format!("its column '{name}' has {nulls}, and nulls are no numbers");
                 let remedy = "say which value to take instead (--nulls VALUE, ov.open(..., nulls=VALUE), \
                               ColumnOptions::nulls)";
                 Err(Error::file(path, problem, remedy))

@@ -6,6 +6,7 @@ use super::partition_folders::FolderKeys;
 use super::sink::wanted_rows;
 use super::{Bounds, ColumnOptions, Dtype, Scalar, Source};
 use crate::error::{Error, Result};
+use crate::units;
 use std::path::{Path, PathBuf};
 
 /// The bytes of a value: `i64` or `f64`.
@@ -38,7 +39,7 @@ impl Partition {
         let null_rows = of_files.iter().zip(rows).filter(|(value, _)| value.is_none()).map(|(_, rows)| *rows);
         let null_rows = null_rows.fold(0, u64::saturating_add);
         if null_rows > 0 {
-            nulls.refuse(name, key, &format!("{null_rows} nulls"))?;
+            nulls.refuse(name, key, &units::counted(null_rows, "null"))?;
         }
         let null = nulls.value().unwrap_or(Scalar::I64(0));
         let (mut values, mut end) = (Vec::with_capacity(files.len()), 0u64);

@@ -3,11 +3,13 @@
 
 use super::file::directory;
 use super::signal_list::{Entry, PATH_BYTES, SignalList};
-use rustix::fs::FlockOperation;
+use rustix::fs::{CWD, FlockOperation};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempPath;
@@ -29,7 +31,7 @@ pub(super) const LONGEST_NAME: usize = 230;
 /// The temporary names that exist now.
 static UNFINISHED: SignalList = SignalList::new();
 
-/// Removes the temporary files of all unfinished outputs.
+/// Removes the temporary files and folders of all unfinished outputs.
 ///
 /// This function is for the signal handler of a process that is about to end: it takes no lock and allocates no
 /// memory, so that it may be called at any time. File systems with unnamed files do not need it.
@@ -44,10 +46,47 @@ pub(super) fn remove_unfinished(wanted: impl Fn(&[u8]) -> bool) {
         name[..path.len()].copy_from_slice(path);
         if let (true, Ok(name)) = (wanted(path), CStr::from_bytes_until_nul(&name)) {
             // An error could not be reported to anybody.
-            let _ = rustix::fs::unlink(name);
+            if let Err(Errno::ISDIR) = rustix::fs::unlink(name) {
+                // Other threads may still write to it.
+                let _ = (0..100).find(|_| remove_folder(CWD, name).is_ok());
+            }
         }
     };
     UNFINISHED.each(|_| true, remove);
+}
+
+/// Removes a folder and what is in it. A signal handler may call it.
+#[cfg(target_os = "linux")]
+fn remove_folder(parent: impl AsFd, name: &CStr) -> rustix::io::Result<()> {
+    use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 2048];
+    let mut entries = RawDir::new(&folder, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let inner = entry.file_name();
+        if matches!(inner.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match rustix::fs::unlinkat(&folder, inner, AtFlags::empty()) {
+            // As deep as an array has dimensions.
+            Err(Errno::ISDIR) => remove_folder(folder.as_fd(), inner)?,
+            done => done?,
+        }
+    }
+    rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Elsewhere, nothing lists a folder without allocations: the folder stays, and the next run reports it.
+#[cfg(not(target_os = "linux"))]
+fn remove_folder(_: impl AsFd, _: &CStr) -> rustix::io::Result<()> {
+    Ok(())
+}
+
+/// Adds a folder to those that are removed before the process ends at once.
+pub(super) fn watch_folder(path: &Path) -> Entry {
+    UNFINISHED.add(path, 0..0)
 }
 
 /// A temporary name beside a target. Dropping it removes the file.

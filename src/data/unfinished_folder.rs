@@ -2,7 +2,8 @@
 
 use super::file::{directory, io_error, write_error};
 use super::rights::may_write;
-use super::temporary::{SUFFIX, mark_in_use, prefix_of};
+use super::signal_list::Entry;
+use super::temporary::{SUFFIX, mark_in_use, prefix_of, watch_folder};
 use super::unfinished_file::{Abilities, FORCE, appeared, cannot_create, exchange, give_rights, to_come};
 use crate::error::{Error, Result};
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ pub(super) struct UnfinishedFolder {
     target: PathBuf,
     /// The temporary name.
     temporary: PathBuf,
+    /// While the temporary name is that of the new folder, a signal handler removes it.
+    watched: Option<Entry>,
     stage: Stage,
     force: bool,
     /// Refuses folders that are not to be replaced.
@@ -62,6 +65,7 @@ impl UnfinishedFolder {
         let mut made = UnfinishedFolder {
             path: path.to_owned(),
             target,
+            watched: Some(watch_folder(&temporary)),
             stage: Stage::Temporary,
             force,
             may_replace,
@@ -130,6 +134,8 @@ impl UnfinishedFolder {
             return Ok(());
         }
         self.check()?;
+        // What has the temporary name from here on may be the folder that was replaced.
+        self.watched = None;
         let done = match rename_to_free(&self.temporary, &self.target) {
             Ok(()) => Ok(Stage::Named),
             Err(e) if is_taken(&e) && self.force => swap(&self.temporary, &self.target).map(|()| Stage::Replaced),
@@ -247,6 +253,9 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::super::temporary::remove_unfinished;
     use super::*;
 
     fn entries(folder: &Path) -> Vec<String> {
@@ -296,6 +305,34 @@ mod tests {
         assert_eq!((entries(dir.path()), entries(&path)), (vec!["a".to_owned()], vec!["old".to_owned()]));
         create(&path, true).unwrap().commit().unwrap();
         assert_eq!((entries(dir.path()), entries(&path)), (vec!["a".to_owned()], vec!["new".to_owned()]));
+    }
+
+    #[test]
+    fn a_signal_handler_removes_it_until_it_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let own = |found: &[u8]| found.starts_with(dir.path().as_os_str().as_bytes());
+        let mut folder = create(&path, false).unwrap();
+        let chunks = folder.place().join("c/0/1");
+        fs::create_dir_all(&chunks).unwrap();
+        for chunk in 0..300 {
+            fs::write(chunks.join(chunk.to_string()), b"1").unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path(), folder.place().join("c/link")).unwrap();
+        fs::write(dir.path().join("other"), b"1").unwrap();
+        remove_unfinished(own);
+        assert_eq!(entries(dir.path()), ["other"]);
+        drop(folder);
+        folder = create(&path, false).unwrap();
+        folder.publish().unwrap();
+        remove_unfinished(own);
+        assert_eq!((entries(dir.path()), entries(&path)), (vec!["a".into(), "other".into()], vec!["new".to_owned()]));
+        folder.commit().unwrap();
+        let mut folder = create(&path, true).unwrap();
+        folder.publish().unwrap();
+        remove_unfinished(own);
+        drop(folder);
+        assert_eq!((entries(dir.path()), entries(&path)), (vec!["a".into(), "other".into()], vec!["new".to_owned()]));
     }
 
     #[test]

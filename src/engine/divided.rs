@@ -235,6 +235,23 @@ impl Pass {
         !self.bound.outputs.is_empty() || results.any(|label| is_searched(label) || !is_done(label))
     }
 
+    /// Checks that the results that its rows are computed from have values.
+    ///
+    /// # Errors
+    /// [`JobError::NoValue`] for the first one without.
+    fn check_values(&self, known: &Values, arrays: &Arrays) -> Result<()> {
+        if self.bound.rows == 0 {
+            return Ok(());
+        }
+        let values =
+            self.bound.values.iter().map(|(name, _)| name).filter(|name| matches!(known.get(*name), Some(None)));
+        let late = self.arrays.iter().map(|(name, _)| name).filter(|name| matches!(arrays.get(*name), Some(None)));
+        match values.chain(late).next() {
+            Some(result) => Err(JobError::NoValue { result: result.clone() }.into()),
+            None => Ok(()),
+        }
+    }
+
     /// The inputs of the pass, some of which may be kept on a device.
     fn inputs<'i>(&self, all: &'i [(String, Input<'_>)], kept: &'i Kept<'_>) -> Vec<(String, Input<'i>)> {
         let input = |k: &usize| match kept.get(k) {
@@ -248,7 +265,8 @@ impl Pass {
 /// The inputs that stay on a device between the passes, as far as they fit, by their numbers.
 type Kept<'i> = HashMap<usize, Resident<'i>>;
 
-/// Returns the bits of the values that a part receives; zeros for results that have no value.
+/// Returns the bits of the values that a part receives; zeros for results that have no value, which is for parts that
+/// have no rows or whose own results have none either.
 fn bits_of(bound: &BoundJob, known: &Values) -> Result<Vec<u64>> {
     let value = |(name, dtype): &(String, Dtype)| {
         let value = known.get(name).copied().flatten();
@@ -311,7 +329,7 @@ impl Engine {
         let Some(last) = divided.passes.last() else { return Err(JobError::SeveralPasses.into()) };
         let mut columns = listing::of(job, &divided.inputs, &last.bound);
         columns.extend(listing::of_results(job, &divided.arrays)?);
-        let mut passes = Vec::with_capacity(divided.passes.len());
+        let (mut passes, mut refused) = (Vec::with_capacity(divided.passes.len()), None);
         for (number, pass) in divided.passes.iter().enumerate() {
             let is_last = number + 1 == divided.passes.len();
             let outputs = if is_last { &job.outputs[..] } else { &[] };
@@ -326,8 +344,15 @@ impl Engine {
                 listing::of_array(name, *dtype, (array.len() / dtype.size()) as u64)
             });
             let columns = columns.iter().filter(is_own).cloned().chain(results).chain(arrays).collect();
-            let plan = self.plan_bound(&pass.inputs(&job.inputs, &Kept::new()), outputs, &pass.bound)?;
-            passes.push(Plan { columns, ..plan });
+            match self.plan_bound(&pass.inputs(&job.inputs, &Kept::new()), outputs, &pass.bound) {
+                Ok(plan) => passes.push(Plan { columns, ..plan }),
+                // A later pass may need more, and the limit is to be raised only once.
+                Err(error @ Error::Budget { .. }) => refused = Some(greater(refused, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = refused {
+            return Err(error);
         }
         if let Some((device, kept)) = self.kept_inputs(&divided.passes, (&job.inputs, &divided.inputs)) {
             let names: Vec<_> = kept.iter().map(|k| format!("'{}'", job.inputs[*k].0)).collect();
@@ -384,6 +409,7 @@ impl Engine {
             if !pass.is_needed(&searches) {
                 continue;
             }
+            pass.check_values(&known, &arrays)?;
             let is_last = number + 1 == count;
             known.extend(searches.iter().flat_map(Search::scalars).map(|(name, value)| (name, Some(value))));
             pass.bound.operator.kernel().values.set(bits_of(&pass.bound, &known)?);
@@ -467,6 +493,19 @@ impl Engine {
         result_outputs.commit(sinks, &mut report)?;
         report.total_time = begin.elapsed();
         Ok(report)
+    }
+}
+
+/// Of two errors about the same limit, the one that asks for more; otherwise the first one.
+fn greater(first: Option<Error>, second: Error) -> Error {
+    match (first, &second) {
+        (None, _) => second,
+        (Some(Error::Budget { what, needed, .. }), Error::Budget { what: other, needed: more, .. })
+            if what == *other && needed < *more =>
+        {
+            second
+        }
+        (Some(first), _) => first,
     }
 }
 

@@ -281,7 +281,7 @@ impl Engine {
             operator,
             inputs: columns.inputs,
             outputs: outputs.columns(columns.outputs)?,
-            queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
+            queue: queue.watched(cancel.clone(), progress.as_deref()).on_exhausted(context.exhausted),
             alike,
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
@@ -366,6 +366,10 @@ impl Engine {
         // No output is there if this is an error.
         let Results { values, arrays } = operator.results(rows)?;
         let checksum_time = if checksum { outputs.checksum()? } else { Duration::ZERO };
+        if cancel.is_some_and(|token| token.is_cancelled()) {
+            // No chunk was left to claim when that happened.
+            return Err(Error::Cancelled { done: rows, rows });
+        }
         let (sinks, written) = outputs.written();
         losses::keep_others(runs, &lost);
 

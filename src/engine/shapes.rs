@@ -143,8 +143,11 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
     }
     let outer = whole.len() - if are_whole { needs.dims_of_row(whole.len()) } else { whole.len() - 1 };
     let dims = whole[outer..].to_vec();
-    if dims.contains(&0) {
-        return Err(JobError::NoElements { name: first.name.into(), shape: numpy_shape(longest) }.into());
+    if let Some(dim) = dims.iter().rev().position(|dim| *dim == 0) {
+        let is_zero = |shape: &&[u64]| shape.iter().rev().nth(dim) == Some(&0);
+        let of = |input: &Shaped<'_>| Some((input.name.to_owned(), input.shape.filter(is_zero)?.to_vec()));
+        let (name, shape) = inputs.iter().find_map(of).unwrap_or((first.name.into(), longest.to_vec()));
+        return Err(JobError::NoElements { name, shape: numpy_shape(&shape) }.into());
     }
     let extent = |input: &Shaped<'_>| {
         let own = [input.count];
@@ -244,6 +247,14 @@ mod tests {
         let inputs: Vec<Shaped<'_>> =
             inputs.map(|(shape, name)| shaped(name, shape.iter().product(), Some(shape))).collect();
         wide(&inputs, &RowNeeds { first_axis: needs_rows, within: vec![] })
+    }
+
+    #[test]
+    fn the_input_without_elements_in_a_row_is_named() {
+        for (shapes, name) in [(&[&[0, 1][..], &[0][..]][..], "'x1' has the shape (0,)"), (&[&[3, 0]], "'x0' has")] {
+            let error = of(shapes, true).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("no elements"), "{error}");
+        }
     }
 
     #[test]

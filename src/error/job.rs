@@ -79,6 +79,17 @@ pub enum JobError {
         name: String,
     },
 
+    /// A result without a value, as the smallest of no rows, from which the rows of a later pass are computed.
+    #[error(
+        "'{result}' has no value, because no rows are kept, and rows are computed from it: keep some, or leave out what \
+         reads it"
+    )]
+    #[non_exhaustive]
+    NoValue {
+        /// The name or the text of the result.
+        result: String,
+    },
+
     /// A result that is an array has an output in a part of a job, or in a run with a journal.
     #[error("'{name}' is known when all parts are merged, so a part cannot write it: leave its output out")]
     #[non_exhaustive]
@@ -92,7 +103,10 @@ pub enum JobError {
     UnknownRows,
 
     /// Two columns have different numbers of rows.
-    #[error("{first} has {rows} rows but {other} has {other_rows}; all must have the same number")]
+    #[error(
+        "{first} has {rows} rows but {other} has {other_rows}; all must have the same number{}",
+        as_number(*rows, *other_rows)
+    )]
     #[non_exhaustive]
     RowsDiffer {
         /// The first column.
@@ -480,7 +494,7 @@ pub enum JobError {
     },
 
     /// The rows of an input have no elements.
-    #[error("input '{name}' has the shape {shape}, whose rows have no elements: leave it out")]
+    #[error("input '{name}' has the shape {shape}, so that rows have no elements: leave it out")]
     #[non_exhaustive]
     NoElements {
         /// The input.
@@ -567,4 +581,9 @@ pub enum JobError {
     /// Passes of a job without values.
     #[error("the job has no values, so that all passes would be the same: give it some, or run it once")]
     PassesNeedValues,
+}
+
+/// What a dataset of one row beside others may be meant for.
+fn as_number(rows: u64, other_rows: u64) -> &'static str {
+    if (rows == 1) == (other_rows == 1) { "" } else { "; give one value for all rows as a number, and not as an array" }
 }

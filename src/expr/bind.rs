@@ -309,10 +309,12 @@ impl Binder<'_> {
             Value::Loose(id) | Value::Node(id) => Ok(self.cast(id, dtype)),
             Value::Weak(weak) => match constant_bits(weak, dtype) {
                 Some(bits) => Ok(self.nodes.push(Op::Constant(bits), dtype)),
-                None => Err(Fault::new(
-                    operand.at,
-                    format!("{} does not fit in {dtype}; convert the other operand first, like i64(a)", show(weak)),
-                )),
+                None => {
+                    let fits = |wide: &Dtype| constant_bits(weak, *wide).is_some();
+                    let wide = [Dtype::I64, Dtype::U64].into_iter().find(fits).unwrap_or(Dtype::F64);
+                    let problem = format!("{} does not fit in {dtype}", show(weak));
+                    Err(Fault::new(operand.at, format!("{problem}; convert the other operand first, like {wide}(a)")))
+                }
             },
         }
     }

@@ -281,12 +281,15 @@ impl Search {
             Outcome::Nothing | Outcome::Nan => f64::NAN,
             Outcome::Between(keys) => {
                 let values = keys.map(|key| Scalar::of_bits(self.dtype, bits_of_key(self.dtype, key)).as_f64());
-                match self.dtype {
+                let found = match self.dtype {
                     Dtype::F64 => self.between_doubles(values),
                     // Computed in f32, as NumPy does for f32.
                     dtype if dtype.is_float() => self.between_singles(values.map(|value| value as f32)).into(),
                     _ => self.between_integers(keys.map(|key| i128::from(key) - self.zero())),
-                }
+                };
+                // The difference to an infinity, or of two of them, is not needed where the quantile is one value.
+                let is_value = values[0] == values[1] || self.share() == Some(0.0);
+                if found.is_nan() && is_value { values[0] } else { found }
             }
             Outcome::Top(_) => return None,
         };

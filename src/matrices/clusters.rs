@@ -238,7 +238,8 @@ impl Matrices<'_> {
     }
 
     /// Writes the number of the nearest center of each row, as `i64`, and its distance from it, as `f64`. Of two
-    /// centers at the same distance it is the first one. Labels are those of [`kmeans`](Matrices::kmeans). One pass.
+    /// centers at the same distance it is the first one. Labels are those of [`kmeans`](Matrices::kmeans). A row with
+    /// NaN or infinities, or with infinite squares, which `kmeans` refuses, has the label -1. One pass.
     ///
     /// # Errors
     /// As [`Engine::run`](crate::Engine::run), and if shapes do not fit, or the centers are not finite.
@@ -256,8 +257,9 @@ impl Matrices<'_> {
         // Distances are of `f64`, even of rows that are multiplied as `f32`.
         let squares = if table.is_f32() { "norms - 2 * (f64(u) @ near.T)" } else { "e" };
         let text = format!(
-            "{}; f = {squares}; distances = sqrt(maximum((f64(u) * f64(u)) @ ones + min(f, axis=1), 0)) / scale",
-            nearest(table.is_f32(), "labels"),
+            "{}; f = {squares}; distances = sqrt(maximum((f64(u) * f64(u)) @ ones + min(f, axis=1), 0)) / scale; \
+             labels = where(isfinite(distances), first, -1)",
+            nearest(table.is_f32(), "first"),
         );
         let mut job = near.inputs(&text, &table)?.input("ones", vec![1.0; table.width]).scalar("scale", near.scale);
         if table.is_f32() {

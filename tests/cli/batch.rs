@@ -557,7 +557,7 @@ fn damaged_state(device: &str) -> Outcome {
 fn no_state(device: &str) -> Outcome {
     let place = place(device, STEPS);
     fs::create_dir(place.path(".job.toml.state")).unwrap();
-    job(&place, &[]).is_error(1, &[".job.toml.state: the state of the steps cannot be read"]);
+    job(&place, &[]).is_error(1, &[".job.toml.state: is not a regular file", "remove it"]);
     fs::remove_dir(place.path(".job.toml.state")).unwrap();
     // Root may write anywhere.
     fs::copy(binary(), place.path("overshot")).unwrap();

@@ -208,6 +208,11 @@ fn bad_partials(device: &str) -> Outcome {
         place.overshot(&["merge", "p0", other]).is_error(code, words);
         assert_eq!(place.files(), before);
     }
+    // A partial replaces no other file.
+    let done = place.overshot(&["merge", "p0", "--partial", "x.npy"]);
+    done.is_error(1, &["x.npy: is no partial", "choose another file for the partial"]);
+    let done = place.run(&["mean(y)", "y=p0", "--part", "0/2", "--partial", "x.npy"]);
+    assert_eq!((done.code, place.files()), (Some(1), before.clone()), "{done:?}");
     let error = place.overshot(&["merge", "p0", "damaged", "--json"]);
     let error: Value = serde_json::from_str(&error.stderr).unwrap();
     assert_eq!((&error["error"]["kind"], &error["error"]["path"]), (&"partial".into(), &"damaged".into()));

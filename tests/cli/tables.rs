@@ -136,6 +136,10 @@ fn nulls(device: &str) -> Outcome {
     place.refused(1, &["'size' has 10 nulls", "--nulls VALUE"], &["sum(t.size)", "t=t.parquet"]);
     let wrong = ["--nulls", "nan", "sum(t.size)", "t=t.parquet"];
     place.refused(1, &["'size' of i32 has 10 nulls, and nan is no value of i32"], &wrong);
+    let stats = |args: &[&str]| place.overshot(&[&["info", "--stats", "t.parquet:size"], args].concat());
+    assert!(stats(&[]).stdout.contains("'size' has 10 nulls"));
+    let done = stats(&["--nulls", "-1"]);
+    assert!(done.code == Some(0) && done.stdout.contains("min -1, max"), "{done:?}");
     let report = place.report(&["--nulls", "-1", "sum(t.size), count(t.size < 0)", "t=t.parquet"]);
     let sum: i32 = (0..100).filter(|row| row % 10 != 0).sum();
     assert_eq!(results(&report), json!({ "sum(t.size)": sum - 10, "count(t.size < 0)": 10 }), "{report}");

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread;
 
 use overshot::testing::custom::{everything, keep};
@@ -36,28 +36,18 @@ const EMULATED: &[(&str, EmulatedCase)] =
 pub const MODULE: Module =
     Module { name: "contention", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
-/// Sets the number of threads of the caller's pool, the global one of rayon, to three. The library has not started it.
-fn pool() {
-    // The pool's threads outlive the tests. Their handles are kept because LeakSanitizer does not always find the
-    // stacks of running threads in a process that has started thousands, and then reports what only those refer to.
-    static HANDLES: Mutex<Vec<thread::JoinHandle<()>>> = Mutex::new(vec![]);
-    let start = |thread: ThreadBuilder| {
-        let handle = thread::Builder::new().spawn(|| thread.run())?;
-        HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-        Ok(())
-    };
-    // An earlier case may have built the pool.
-    let _ = ThreadPoolBuilder::new().num_threads(3).spawn_handler(start).build_global();
-    assert_eq!(rayon::current_num_threads(), 3);
+/// Runs a case in a pool of three threads. They end before it returns: LeakSanitizer does not always find the stacks of
+/// threads that still run at the end of a process, and then reports what only those refer to.
+fn in_pool(case: impl FnOnce() -> Outcome + Send) -> Outcome {
+    ThreadPoolBuilder::new().num_threads(3).build_scoped(ThreadBuilder::run, |pool| pool.install(case))?
 }
 
 fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
-    pool();
     // A staging slab of several huge pages.
     let engine = Engine::builder().device(choice.clone()).chunk(1 << 20).build()?;
     let x = numbers(600_000, 1);
     let expected = rows::bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 2.0))?);
-    (0..6u32).into_par_iter().try_for_each(|_| -> Outcome {
+    let passes = |_| {
         let mut passes = 0;
         let job = Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 0.0);
         let last = each_pass(&engine, job, |_| {
@@ -65,21 +55,22 @@ fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
             (passes < 3).then_some([("c", f64::from(passes))])
         })?;
         check(rows::bits(&last) == expected, "another result")
-    })
+    };
+    in_pool(|| (0..6u32).into_par_iter().try_for_each(passes))
 }
 
 fn shards_in_a_pool(choice: &DeviceChoice) -> Outcome {
-    pool();
     let engine = builder(choice).chunk(20_000).workers(2).build()?;
     // Three elements per row, so that a tile lies across the end of a shard, and more rows than the devices can hold.
     let rows = (rows::device_bytes(&engine) / 12) as usize + 100_000;
     let x: Vec<f32> = (0..rows * 3).map(|i| (i % 100) as f32).collect();
     let shard = engine.shard(&x)?;
-    (0..6u32).into_par_iter().try_for_each(|_| -> Outcome {
+    let run = |_| {
         let (mut y, mut z) = (vec![0.0; rows], vec![0f32; 2 * rows]);
         engine.run(Job::kernel(everything()).input("x", &shard).output("y", &mut y).output("z", &mut z))?;
         check((0..rows).all(|i| z[2 * i] == x[3 * i + 2] && z[2 * i + 1] == x[3 * i]), "wrong rows")
-    })
+    };
+    in_pool(|| (0..6u32).into_par_iter().try_for_each(run))
 }
 
 /// Rows of which one read fails. It waits until all other rows that can be in flight were read, so that other chunks

@@ -22,11 +22,28 @@ const CASES: &[(&str, Case)] = &[
     ("outputs are written in the last pass", written_last),
     ("a file that changes between passes", changed_between),
     ("progress, cancelling, verification and the timeline of all passes", followed),
+    ("a limit that is too small tells what all passes need", limits),
     ("what several passes cannot do", refused),
 ];
 
 fn engine(choice: &DeviceChoice) -> Engine {
     builder(choice).chunk(256 << 10).build().unwrap()
+}
+
+fn limits(choice: &DeviceChoice) -> Outcome {
+    if !has_memory(&engine(choice)) {
+        return Ok(());
+    }
+    let x = numbers(20_000, 4);
+    // The second pass needs more than the first one.
+    let run = |bytes: u64| -> overshot::Result<Report> {
+        let engine = Engine::builder().device(choice.clone()).device_memory(bytes).build()?;
+        let mut y = vec![0.0_f64; x.len()];
+        engine.run(Job::eval("m = mean(x); y = x - m; z = y * y; count(z > m)")?.input("x", &x).output("y", &mut y))
+    };
+    let Err(Error::Budget { needed, .. }) = run(1000) else { return Err("1000 bytes were enough".into()) };
+    run(needed)?;
+    check(matches!(run(needed - 1), Err(Error::Budget { .. })), "less was enough")
 }
 
 fn value(report: &Report, name: &str) -> Scalar {

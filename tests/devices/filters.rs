@@ -166,6 +166,20 @@ fn edges(choice: &DeviceChoice) -> Outcome {
                 check(report.value("sum(y)")?.map(|sum| sum.as_f64()) == Some(0.0), "a sum of something")?;
             }
         }
+        // Rows cannot be computed from what has no value.
+        let table = ndarray::ArrayView2::from_shape((rows / 2, 2), &x[..rows / 2 * 2])?;
+        let rows = rows / 2;
+        for text in ["m = max(x[x > 50]); y = x - m", "m = max(x[i > 50000], axis=0); y = x - m"] {
+            let mut y = ndarray::Array2::from_elem((rows, 2), 7.0);
+            let ran = engine.run(Job::eval(text)?.input("x", table).output("y", y.view_mut()));
+            let error = ran.err().map(|error| error.to_string());
+            let is_right = error.as_ref().map_or(rows == 0, |error| error.contains("'m' has no value") && rows > 0);
+            check(is_right, format!("{text}, {rows} rows: {error:?}"))?;
+            check(y.iter().all(|y| *y == 7.0), format!("{text}, {rows} rows: rows were written"))?;
+        }
+        let text = "m = max(x[x > 50]); twice = 2 * m; sum(x)";
+        let report = engine.run(Job::eval(text)?.input("x", &x))?;
+        check(report.value("twice")?.is_none(), "a value of none")?;
     }
     Ok(())
 }

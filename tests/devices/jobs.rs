@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libtest_mimic::Failed;
 use overshot::{
-    CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Raw, Report, Scalar, Sink, Source,
+    CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Progress, Raw, Report, Scalar, Sink, Source,
     device::{DeviceKind, Emulated, Fault, FaultAt},
     io::{Generator, Placement, ReadMode, SinkMemory, Target},
 };
@@ -592,7 +592,21 @@ fn cancelled(choice: &DeviceChoice) -> Outcome {
     let result = engine(choice).chunk(1).workers(2).build()?.run(job.cancel_token(token.clone()).progress(stop));
     let Err(Error::Cancelled { done, rows }) = result else { return Err("it was not cancelled".into()) };
     check(done > 0 && done < rows, format!("{done} of {rows} rows done"))?;
-    check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")
+    check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")?;
+    // Cancelled when no chunk is left to claim, in one pass and in the last of two.
+    for text in ["c = x", "c = x - mean(x)"] {
+        let token = CancelToken::new();
+        let at_the_end = |progress: Progress| {
+            if progress.done == progress.rows {
+                token.cancel();
+            }
+        };
+        let job = Job::eval(text)?.input("x", &x).output("c", Npy::create(folder.path().join("c.npy")));
+        let result = engine(choice).build()?.run(job.cancel_token(token.clone()).progress(at_the_end));
+        check(matches!(result, Err(Error::Cancelled { done: 1_000_000, rows: 1_000_000 })), format!("{result:?}"))?;
+        check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")?;
+    }
+    Ok(())
 }
 
 fn two_outputs(choice: &DeviceChoice) -> Outcome {

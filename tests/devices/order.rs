@@ -267,6 +267,18 @@ fn special(choice: &DeviceChoice) -> Outcome {
     check(m.is_nan() && t.iter().all(|value| value.is_nan()), format!("{m} {t:?}"))?;
     check(run(&[inf, 1.0, -inf], "median(x)")? == (1.0, vec![inf, 1.0]), "infinities")?;
     check(run(&[inf, 1.0, inf, -inf], "quantile(x, 0.2)")?.0 == -inf, "a quantile beside -inf")?;
+    for (values, q, right) in [
+        (&[2.0, -inf, 1.0], "0", -inf),
+        (&[1.0, inf, inf], "0", 1.0),
+        (&[1.0, 2.0, inf], "1", inf),
+        (&[-inf, -inf, 1.0], "0.5", -inf),
+        (&[inf, inf, inf], "0.3", inf),
+        (&[-f64::MAX, f64::MAX, f64::MAX], "0", -f64::MAX),
+    ] {
+        let found = run(values, &format!("quantile(x, {q})"))?.0;
+        check(found == right, format!("quantile {q} of {values:?}: {found}"))?;
+    }
+    check(run(&[-inf, inf], "quantile(x, 0.5)")?.0.is_nan(), "between both infinities")?;
     check(run(&[inf, inf, -inf, -inf], "median(x)")?.0.is_nan(), "the mean of both infinities")?;
     check(run(&[0.0, -0.0, -0.0, 5e-324], "median(x)")? == (0.0, vec![5e-324, 0.0]), "zeros")?;
     check(run(&[-5e-324, -f64::MAX, -0.0], "quantile(x, 0.5)")? == (-5e-324, vec![0.0, -5e-324]), "tiny values")?;

@@ -124,6 +124,10 @@ impl State {
     pub fn read(job_file: &JobFile) -> Result<State> {
         let path = path(&job_file.name);
         let none = || State { format: FORMAT, steps: BTreeMap::new() };
+        // Reading a pipe may never end.
+        if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
+            return Err(file_error(&path, "is not a regular file", "remove it, or move it away", None));
+        }
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(none()),

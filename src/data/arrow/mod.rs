@@ -22,6 +22,7 @@ use super::storage::error_within;
 use super::table_file::only;
 use super::{ColumnOptions, Dtype, Memory, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
+use crate::units;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -226,7 +227,7 @@ impl Arrow {
         let dtype = column.dtype;
         let count = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.nulls));
         if count > 0 {
-            column.refuse_nulls(&format!("{count} nulls"))?;
+            column.refuse_nulls(&units::counted(count, "null"))?;
         }
         let total = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(part.rows));
         let Some(total) = total.filter(|rows| rows.checked_mul(dtype.size() as u64).is_some()) else {

@@ -23,6 +23,7 @@ use super::storage::error_within;
 use super::table_file::only;
 use super::{Bounds, ColumnOptions, Dtype, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
+use crate::units;
 use parquet::column::reader::get_column_reader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
@@ -199,7 +200,7 @@ impl Parquet {
             return Err(damaged(path, "it has more rows than can be counted"));
         }
         if count > 0 {
-            column.refuse_nulls(&format!("{count} nulls"))?;
+            column.refuse_nulls(&units::counted(count, "null"))?;
         }
         let decoder = Decoder { column, file, metadata, index, groups, cursor_memory: OnceLock::new() };
         // A codec that is missing is an error now and not in the run.

@@ -160,7 +160,7 @@ fn nulls_of_keys_are_refused_or_filled() {
     write(&dir.path().join("t/k=1/a.u8"), &[0]);
     write(&dir.path().join(format!("t/k={NULL}/a.u8")), &[0, 0]);
     let t = dir.path().join("t");
-    says(of(&t, "k"), &["t: its column 'k' has 2 nulls, which are no numbers", "--nulls VALUE"]);
+    says(of(&t, "k"), &["t: its column 'k' has 2 nulls, and nulls are no numbers", "--nulls VALUE"]);
     let filled = |value: &str| NamedFile { nulls: Some(value.into()), ..key(&t, "k") }.open(ReadMode::Pread);
     says(filled("nan"), &["t: its column 'k' of i64 has 2 nulls, and nan is no value of i64"]);
     assert_eq!(integers(filled("7").unwrap().source()), [1, 7, 7]);

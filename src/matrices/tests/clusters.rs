@@ -111,6 +111,23 @@ fn rows_may_be_large_or_small() {
 }
 
 #[test]
+fn rows_that_are_not_finite_have_no_label() {
+    let (nan, inf) = (f64::NAN, f64::INFINITY);
+    let x = array![[0.0, 1.0], [nan, 1.0], [9.0, 9.0], [inf, 9.0], [9.0, -inf], [nan, nan]];
+    let centers = array![[0.0, 0.0], [9.0, 8.0]];
+    for table in [input(&x), x.mapv(|value| value as f32).view().into()] {
+        for engine in engines() {
+            let (mut labels, mut distances) = (vec![9_i64; 6], vec![9.0; 6]);
+            Matrices::on(&engine).assign(&table, centers.view(), &mut labels, &mut distances).unwrap();
+            assert_eq!(labels, [0, -1, 1, -1, -1, -1]);
+            assert!(labels.iter().zip(&distances).all(|(label, far)| (*label < 0) != (*far == 1.0)), "{distances:?}");
+            let refused = Matrices::on(&engine).kmeans(&table, KMeans::from_centers(centers.clone()));
+            assert!(refused.unwrap_err().to_string().contains("infinite or NaN"));
+        }
+    }
+}
+
+#[test]
 fn iterations_go_on_for_rows_of_any_size() {
     let x = Array2::from_shape_fn((12, 1), |(row, _)| row as f64);
     // Powers of two change no digit.
