@@ -189,7 +189,9 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
 fn in_short(text: &str, remedy: &str) -> String {
     let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
-    let words: Vec<&str> = text.split_whitespace().collect();
+    // What begins with dashes is meant as an option.
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("tip: to pass "));
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
     one_line(&format!("{}; {remedy}", words.join(" ").replace(" tip: ", "; ")))
 }
 

@@ -81,8 +81,8 @@ pub enum JobError {
 
     /// A result without a value, as the smallest of no rows, from which the rows of a later pass are computed.
     #[error(
-        "'{result}' has no value, because no rows are kept, and rows are computed from it: keep some, or leave out what \
-         reads it"
+        "'{result}' has no value, because no rows are kept, and rows are computed from it: keep some, or leave out \
+         what reads it"
     )]
     #[non_exhaustive]
     NoValue {
