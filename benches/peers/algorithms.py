@@ -76,7 +76,7 @@ class ByHand:
         """The means and the products of all columns, of which the last one is `t`."""
         size = x.shape[1] + 1
         mean, products = self.zeros((size,)), self.zeros((size, size))
-        whole = lambda: ((rows, self.copy(t[row * CHUNK : (row + 1) * CHUNK])) for row, rows in enumerate(self.chunks(x)))
+        whole = lambda: zip(self.chunks(x), self.chunks(t), strict=True)
         for rows, target in whole():
             mean[:-1] += rows.sum(0)
             mean[-1] += target.sum()
