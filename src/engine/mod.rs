@@ -366,8 +366,8 @@ impl Engine {
         // No output is there if this is an error.
         let Results { values, arrays } = operator.results(rows)?;
         let checksum_time = if checksum { outputs.checksum()? } else { Duration::ZERO };
-        if cancel.is_some_and(|token| token.is_cancelled()) {
-            // No chunk was left to claim when that happened.
+        // No chunk was left to claim when it was cancelled. The rows of a part are kept, and name no output.
+        if bound.part.is_none() && cancel.is_some_and(|token| token.is_cancelled()) {
             return Err(Error::Cancelled { done: rows, rows });
         }
         let (sinks, written) = outputs.written();

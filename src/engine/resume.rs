@@ -11,7 +11,7 @@ use crate::data::{Output, Parts, Unsynced};
 use crate::error::{Error, JobError, Result};
 use crate::job::{Job, ProgressFn};
 use crate::partial::{Journal, OpenJournal, Partial};
-use crate::progress::Progress;
+use crate::progress::{CancelToken, Progress};
 use crate::report::Report;
 use crate::{panics, threads, units};
 
@@ -81,7 +81,13 @@ impl Engine {
                 let missing = match all {
                     None => 0..total,
                     Some(done) => match done.missing() {
-                        None => return Ok((done, writer.idle()?)),
+                        None => {
+                            let open = writer.idle()?;
+                            if job.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+                                return Err(Error::Cancelled { done: total, rows: total });
+                            }
+                            return Ok((done, open));
+                        }
                         Some(rows) => {
                             all = Some(done);
                             rows

@@ -211,7 +211,7 @@ fn bad_partials(device: &str) -> Outcome {
     // A partial replaces no other file.
     let done = place.overshot(&["merge", "p0", "--partial", "x.npy"]);
     done.is_error(1, &["x.npy: is no partial", "choose another file for the partial"]);
-    let done = place.run(&["mean(y)", "y=p0", "--part", "0/2", "--partial", "x.npy"]);
+    let done = place.run(&["mean(y)", "y=p0:u8", "--part", "0/2", "--partial", "x.npy"]);
     assert_eq!((done.code, place.files()), (Some(1), before.clone()), "{done:?}");
     let error = place.overshot(&["merge", "p0", "damaged", "--json"]);
     let error: Value = serde_json::from_str(&error.stderr).unwrap();

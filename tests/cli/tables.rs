@@ -165,7 +165,7 @@ fn timestamps(device: &str) -> Outcome {
     let text = "y = t.time; min(t.time), max(t.time)";
     let time = ["t.parquet", "'time' is of the type timestamp(micros)", "--timestamps"];
     place.refused(1, &time, &[text, "t=t.parquet", "y=y.npy", "--nulls=0"]);
-    place.refused(1, &["'time' has 1 nulls"], &[text, "t=t.parquet", "y=y.npy", "--timestamps"]);
+    place.refused(1, &["'time' has 1 null,"], &[text, "t=t.parquet", "y=y.npy", "--timestamps"]);
     place.refused(1, &["'day' is of the type date"], &["sum(t.day)", "t=t.parquet", "--timestamps"]);
     let report = place.report(&[text, "t=t.parquet", "y=y.npy", "--nulls=0", "--timestamps"]);
     assert_eq!(results(&report), json!({ "min(t.time)": -1, "max(t.time)": i64::MAX }), "{report}");

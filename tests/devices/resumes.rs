@@ -4,20 +4,23 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ndarray::Array2;
 use overshot::{
-    CancelToken, DeviceChoice, Engine, Error, Job, JobError, Journal, Npy, Partial, Raw, Report, Result,
+    CancelToken, DeviceChoice, Engine, Error, Input, Job, JobError, Journal, Npy, Partial, Raw, Report, Result,
     testing::custom::keep,
 };
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, numbers};
 use crate::partials::{Random, TILE};
 use crate::rows::engine;
+use crate::tables;
 
 pub const MODULE: Module = Module { name: "resumed runs", cases: CASES, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("a run that is stopped again and again ends with the bytes of one run", stopped),
     ("a kernel or a filter that selects rows continues", selecting),
+    ("products continue", products),
     ("a journal stays small", small_journal),
     ("a run that fails at once leaves no journal", failed_at_once),
     ("a job without outputs continues", without_outputs),
@@ -71,10 +74,11 @@ fn ends_as_one_run(engine: &Engine, rows: u64, job: JobIn<'_>) -> Outcome {
         let mut runs = 0;
         let report = loop {
             runs += 1;
+            assert!(runs < 100, "it never ends");
             let done = fs::read(journal(dir.path()).path()).ok().filter(|content| !content.is_empty());
             let done = done.map(|content| Partial::from_bytes(&content)).transpose()?;
             let done = done.map_or(0, |done| done.rows().iter().map(|rows| rows.end - rows.start).sum());
-            let stop = done + 1 + random.below(8 * TILE);
+            let stop = done + 1 + random.below((8 * TILE).max(rows / 3));
             if let Some(report) = until(engine, job(dir.path())?, &journal(dir.path()), stop)? {
                 break report;
             }
@@ -82,6 +86,7 @@ fn ends_as_one_run(engine: &Engine, rows: u64, job: JobIn<'_>) -> Outcome {
         };
         assert!(runs > 1 || rows <= 8 * TILE, "it was never stopped");
         assert_eq!(format!("{:?}", report.results), format!("{:?}", whole.results));
+        assert_eq!(format!("{:?}", report.arrays), format!("{:?}", whole.arrays));
         assert!(files(dir.path()) == files(one.path()), "{rows} rows, {runs} runs");
         let note = report.notes.iter().any(|note| note.contains("were complete in an earlier run"));
         assert!(note || runs == 1 || rows <= 8 * TILE, "{:?}", report.notes);
@@ -95,6 +100,12 @@ fn stopped(choice: &DeviceChoice) -> Outcome {
         let x = numbers(rows as usize, rows);
         ends_as_one_run(&engine, rows, &|dir| job(&x, dir))?;
     }
+    // Stopped when all rows are complete, but no output has its name.
+    let (x, dir) = (numbers(20 * TILE as usize, 2), tempfile::tempdir()?);
+    assert!(until(&engine, job(&x, dir.path())?, &journal(dir.path()), 20 * TILE)?.is_none());
+    assert!(!dir.path().join("y.npy").exists() && journal(dir.path()).path().exists());
+    let report = engine.run_resumable(job(&x, dir.path())?, &journal(dir.path()))?;
+    assert!(report.notes.iter().any(|note| note.starts_with("81,920 rows were complete")), "{:?}", report.notes);
     Ok(())
 }
 
@@ -107,6 +118,21 @@ fn selecting(choice: &DeviceChoice) -> Outcome {
     ends_as_one_run(&engine(choice), x.len() as u64, &|dir| {
         let job = Job::eval("y = x[x > 50]; t = i[x > 50]; mean(y), std(x[x < 0]), max(x[x > 99])")?.input("x", &x);
         Ok(job.output("y", Npy::create(dir.join("y.npy"))).output("t", Raw::create(dir.join("t.raw"))))
+    })
+}
+
+fn products(choice: &DeviceChoice) -> Outcome {
+    if !tables::has_room(choice)? {
+        return Ok(());
+    }
+    let engine = tables::builder(choice).chunk(1 << 20).build()?;
+    // Parts of such a job begin at multiples of 65 536 rows.
+    let rows = 5 * 65_536 + 11;
+    let x = Array2::from_shape_vec((rows, 3), numbers(3 * rows, 4))?;
+    let w = Array2::from_shape_vec((3, 2), numbers(6, 5))?;
+    ends_as_one_run(&engine, rows as u64, &|dir| {
+        let job = Job::eval("y = x @ w; g = x.T @ (x @ w); sum(y, axis=0)")?.input("x", Input::from(x.view()));
+        Ok(job.input("w", Input::from(w.view())).output("y", Npy::create(dir.join("y.npy"))))
     })
 }
 
