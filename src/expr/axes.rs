@@ -81,6 +81,15 @@ impl Axes {
         self.from_first == 0 && Some(self.from_last) == bit
     }
 
+    /// An axis that an array of so many dimensions does not have.
+    pub(super) fn beyond(self, dims: usize) -> Option<i64> {
+        let first = |bits: u64| {
+            let bits = bits & u32::try_from(dims).ok().and_then(|dims| u64::MAX.checked_shl(dims)).unwrap_or(0);
+            (bits != 0).then(|| i64::from(bits.trailing_zeros()))
+        };
+        first(self.from_first).or_else(|| Some(-1 - first(self.from_last)?))
+    }
+
     /// The number of axes, if these are the last ones of an array of so many dimensions, and not all of them.
     pub(crate) fn last_of(self, dims: usize) -> Option<usize> {
         let count = (self.from_first.count_ones() + self.from_last.count_ones()) as usize;
@@ -102,6 +111,19 @@ mod tests {
         let mut all = Axes::default();
         axes.iter().for_each(|axis| assert!(all.add(*axis)));
         all
+    }
+
+    #[test]
+    fn axes_beyond_the_dimensions_are_found() {
+        for (axes, dims, expected) in [
+            (&[0, 1, -1, -2][..], 2, None),
+            (&[1, 2, 5], 2, Some(2)),
+            (&[1, -3], 2, Some(-3)),
+            (&[63, -64], 64, None),
+            (&[63], 63, Some(63)),
+        ] {
+            assert_eq!(of(axes).beyond(dims), expected, "{axes:?} of {dims}");
+        }
     }
 
     #[test]

@@ -224,15 +224,18 @@ impl RowShape {
         if dims == 0 {
             return Err(Fault::new(at, "arrays of one dimension have no other axis; leave out `axis`"));
         }
-        if within.axes.is_first_of(1 + self.outer + dims) {
+        let all = 1 + self.outer + dims;
+        if let Some(axis) = within.axes.beyond(all) {
+            return Err(Fault::new(at, format!("arrays of {all} dimensions have no axis {axis}; write another one")));
+        }
+        if within.axes.is_first_of(all) {
             return Err(Fault::new(at, "this is the first axis; write `axis=0`"));
         }
         self.check_dims(at, of)?;
-        if within.axes.last_of(1 + self.outer + dims) != Some(dims) {
+        if within.axes.last_of(all) != Some(dims) {
             let message = format!(
-                "a row here is all dimensions but the first of arrays of {}, and a reduction within rows is of all of \
-                 these; give arrays of two dimensions of one shape",
-                1 + self.outer + dims
+                "a row here is all dimensions but the first of arrays of {all}, and a reduction within rows is of all of \
+                 these; give arrays of two dimensions of one shape"
             );
             return Err(Fault::new(at, message));
         }

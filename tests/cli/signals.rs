@@ -29,6 +29,9 @@ const NO_SPARSE: &str = "the file system takes no sparse file";
 /// Enough for a second signal to come in time in one of them.
 const ATTEMPTS: usize = 20;
 
+/// Outputs that are removed: a file, and a folder.
+const OUTPUTS: &[&str] = if cfg!(feature = "zarr") { &["y=y.bool", "y=y.zarr"] } else { &["y=y.bool"] };
+
 /// A job that is at work: its log says so. As nobody reads on, it stands still once the pipe is full, so it cannot end
 /// before it is told to.
 struct Running {
@@ -54,7 +57,11 @@ impl Running {
     }
 
     fn job(place: &CaseFolder, device: &str) -> Running {
-        let mut command = place.command(&["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device]);
+        Running::job_to(place, device, "y=y.bool")
+    }
+
+    fn job_to(place: &CaseFolder, device: &str, output: &str) -> Running {
+        let mut command = place.command(&["run", "y = x > 0", "x=x.f64:f64", output, "--device", device]);
         command.stdout(Stdio::null());
         Running::start(command)
     }
@@ -138,7 +145,10 @@ fn second(device: &str) -> Outcome {
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
-    ends_at_once(&place, || Running::job(&place, device))
+    for output in OUTPUTS {
+        ends_at_once(&place, || Running::job_to(&place, device, output))?;
+    }
+    RAN
 }
 
 /// A read never ends, as a kernel might.
@@ -295,9 +305,10 @@ fn shorter(device: &str) -> Outcome {
     if !place.sparse("x.f64", GIB) {
         return not_run(NO_SPARSE);
     }
-    for options in [&[][..], &["--json"]] {
+    let each = OUTPUTS.iter().flat_map(|output| [(output, &[][..]), (output, &["--json"])]);
+    for (output, options) in each {
         File::options().write(true).open(place.path("x.f64")).unwrap().set_len(GIB).unwrap();
-        let args = ["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device, "--chunk", "1MiB"];
+        let args = ["run", "y = x > 0", "x=x.f64:f64", output, "--device", device, "--chunk", "1MiB"];
         let mut command = place.command(&[&args[..], options].concat());
         command.stdout(Stdio::null());
         let job = Running::start(command);

@@ -276,6 +276,8 @@ fn shapes_that_do_not_fit_are_refused() {
         ("s = sum(mean(x, axis=1), axis=1)", &[3], "does not have all elements"),
         ("s = sum(x, axis=2)", &[3], "arrays of 2"),
         ("s = sum(x, axis=-2)", &[3], "write `axis=0`"),
+        ("s = sum(x, axis=2)", &[3], "arrays of 2 dimensions have no axis 2"),
+        ("s = sum(x, axis=(-1, -4))", &[3, 2], "arrays of 3 dimensions have no axis -4"),
         ("s = sum(x, axis=1)", &[2, 3], "arrays of 3"),
         ("s = sum(x, axis=-1)", &[2, 3], "arrays of 3"),
         ("s = sum(x, axis=-1)", &[], "one dimension"),
