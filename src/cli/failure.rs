@@ -190,7 +190,7 @@ fn in_short(text: &str, remedy: &str) -> String {
     let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
     // What begins with dashes is meant as an option.
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("tip: to pass "));
+    let lines = text.lines().filter(|line| line.trim_start().strip_prefix("tip: to pass ").is_none());
     let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
     one_line(&format!("{}; {remedy}", words.join(" ").replace(" tip: ", "; ")))
 }

@@ -104,8 +104,8 @@ pub enum JobError {
 
     /// Two columns have different numbers of rows.
     #[error(
-        "{first} has {rows} rows but {other} has {other_rows}; all must have the same number{}",
-        as_number(*rows, *other_rows)
+        "{first} has {rows} rows but {other} has {other_rows}; all must have the same number, and one value for all \
+         rows is given as a number"
     )]
     #[non_exhaustive]
     RowsDiffer {
@@ -581,9 +581,4 @@ pub enum JobError {
     /// Passes of a job without values.
     #[error("the job has no values, so that all passes would be the same: give it some, or run it once")]
     PassesNeedValues,
-}
-
-/// What a dataset of one row beside others may be meant for.
-fn as_number(rows: u64, other_rows: u64) -> &'static str {
-    if (rows == 1) == (other_rows == 1) { "" } else { "; give one value for all rows as a number, and not as an array" }
 }

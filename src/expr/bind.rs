@@ -312,8 +312,10 @@ impl Binder<'_> {
                 None => {
                     let fits = |wide: &Dtype| constant_bits(weak, *wide).is_some();
                     let wide = [Dtype::I64, Dtype::U64].into_iter().find(fits).unwrap_or(Dtype::F64);
-                    let problem = format!("{} does not fit in {dtype}", show(weak));
-                    Err(Fault::new(operand.at, format!("{problem}; convert the other operand first, like {wide}(a)")))
+                    let weak = show(weak);
+                    let message =
+                        format!("{weak} does not fit in {dtype}; convert the other operand first, like {wide}(a)");
+                    Err(Fault::new(operand.at, message))
                 }
             },
         }
