@@ -132,6 +132,7 @@ if part python; then
     try python3 python/benches/interrupt.py --device cpu,cuda,auto --json "$out/interrupt.json"
     try python3 python/benches/import_time.py --json "$out/import_time.json"
     try python3 python/benches/tables.py --json "$out/tables.json"
+    try python3 benches/peers/algorithms.py | tee "$out/algorithms.jsonl"
     rm -rf "$out/python"
 fi
 if part dask; then

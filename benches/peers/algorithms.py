@@ -8,34 +8,26 @@ in seconds; scikit-learn runs once. A peer that is not installed is left out, an
 """
 
 import argparse
-import importlib
 import json
 import statistics
 import time
 
 import numpy as np
 import overshot as ov
+from common import NotRun, load
 
 #: The rows that peers copy at a time.
 CHUNK = 65_536
 COMPONENTS = 8
 
 
-def load(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
 class ScikitLearn:
     """With the algorithms that are Overshot's, too."""
 
     def __init__(self, options):
-        self.cluster, self.decomposition, self.linear_model = (
-            importlib.import_module(f"sklearn.{name}") for name in ("cluster", "decomposition", "linear_model")
-        )
         self.iterations = options.iterations
+        modules = ("cluster", "decomposition", "linear_model")
+        self.cluster, self.decomposition, self.linear_model = (load(f"sklearn.{name}") for name in modules)
 
     def kmeans(self, x, start):
         how = {"n_init": 1, "max_iter": self.iterations, "tol": 0.0, "algorithm": "lloyd", "copy_x": False}
@@ -98,7 +90,10 @@ class ByHand:
 
 
 class PyTorch(ByHand):
-    def __init__(self, options, torch):
+    def __init__(self, options):
+        torch = load("torch")
+        if not torch.cuda.is_available():
+            raise NotRun("no GPU")
         copy = lambda array: torch.from_numpy(array).to("cuda")
         zeros = lambda shape: torch.zeros(shape, dtype=torch.float32, device="cuda")
         super().__init__(options, copy, zeros, lambda array: array.cpu().numpy())
@@ -108,7 +103,10 @@ class PyTorch(ByHand):
 
 
 class CuPy(ByHand):
-    def __init__(self, options, cupy):
+    def __init__(self, options):
+        cupy = load("cupy")
+        if not cupy.is_available():
+            raise NotRun("no GPU")
         super().__init__(options, cupy.asarray, lambda shape: cupy.zeros(shape, "f4"), cupy.asnumpy)
         self.ones = lambda count: cupy.ones(count, "f4")
         self.least = lambda distances: distances.min(1)
@@ -126,7 +124,7 @@ class Overshot:
         return ov.matrices.kmeans(x, start.astype("f8"), iterations=self.iterations, **how).inertia
 
     def pca(self, x):
-        return ov.matrices.pca(x, COMPONENTS, method="exact", engine=self.engine, precision=self.precision).variance
+        return ov.matrices.pca(x, COMPONENTS, method="exact", engine=self.engine).variance
 
     def ridge(self, x, t):
         return ov.matrices.linear(x, t, ridge=1.0, engine=self.engine).weights
@@ -137,14 +135,13 @@ def peers(options):
     for device in options.devices.split(","):
         found[f"Overshot, {device}"] = Overshot(options, device, "full")
         if device.startswith("cuda"):
-            found[f"Overshot, {device}, TF32"] = Overshot(options, device, "tf32")
-    torch, cupy = load("torch"), load("cupy")
-    if torch is not None and torch.cuda.is_available():
-        found["PyTorch by hand"] = PyTorch(options, torch)
-    if cupy is not None and cupy.is_available():
-        found["CuPy by hand"] = CuPy(options, cupy)
-    if load("sklearn") is not None:
-        found["scikit-learn"] = ScikitLearn(options)
+            # Of these, k-means alone multiplies as f32.
+            found[f"Overshot, {device}, k-means with TF32"] = Overshot(options, device, "tf32")
+    for name, peer in {"PyTorch by hand": PyTorch, "CuPy by hand": CuPy, "scikit-learn": ScikitLearn}.items():
+        try:
+            found[name] = peer(options)
+        except NotRun as reason:
+            print(json.dumps({"peer": name, "not_run": str(reason)}), flush=True)
     return found
 
 

@@ -47,14 +47,16 @@ pub fn run(args: &JobArgs, path: &Path, engine: &Engine, job: Job<'static>) -> R
     write(file, path, &partial, args.json, args.quiet)
 }
 
-/// The file of a partial to be written. It replaces a partial, and nothing else: rows of the job may be in files that
-/// its partials do not name.
+/// The file of a partial to be written. It replaces a partial, and no other file: it might be an input or an output of
+/// the job, which `merge` gets no arguments for.
 fn file(path: &Path, others: impl IntoIterator<Item = (String, PathBuf)>) -> Result<ReportFile<'_>> {
     let file = ReportFile::new("the partial", path, others)?;
     let mut begin = vec![];
-    if let Ok(there) = File::open(path) {
-        let unreadable = |error| cannot(path, "cannot be read", "check its permissions", Some(error));
-        there.take(64).read_to_end(&mut begin).map_err(unreadable)?;
+    match File::open(path).and_then(|there| there.take(64).read_to_end(&mut begin)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(cannot(path, "cannot be read", "check its permissions", Some(error)).into());
+        }
+        _ => {}
     }
     if !begin.is_empty() && matches!(Partial::from_bytes(&begin), Err(Error::InvalidPartial(PartialError::NoPartial))) {
         let remedy = "choose another file for the partial, or remove this one";

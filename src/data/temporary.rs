@@ -1,4 +1,4 @@
-//! Temporary names of outputs, for file systems without unnamed files. They are removed when a job ends, by a
+//! Temporary names of outputs: of folders, and of files where the file system has no unnamed ones. They are removed when a job ends, by a
 //! signal handler when a signal ends it, and reported when nothing could remove them.
 
 use super::file::directory;
@@ -34,7 +34,7 @@ static UNFINISHED: SignalList = SignalList::new();
 /// Removes the temporary files and folders of all unfinished outputs.
 ///
 /// This function is for the signal handler of a process that is about to end: it takes no lock and allocates no
-/// memory, so that it may be called at any time. File systems with unnamed files do not need it.
+/// memory, so that it may be called at any time. Unnamed files do not need it.
 pub fn remove_unfinished_outputs() {
     remove_unfinished(|_| true);
 }
@@ -44,12 +44,12 @@ pub(super) fn remove_unfinished(wanted: impl Fn(&[u8]) -> bool) {
     let remove = |path: &[u8]| {
         let mut name = [0; PATH_BYTES];
         name[..path.len()].copy_from_slice(path);
-        if let (true, Ok(name)) = (wanted(path), CStr::from_bytes_until_nul(&name)) {
-            // An error could not be reported to anybody.
-            if let Err(Errno::ISDIR) = rustix::fs::unlink(name) {
-                // Other threads may still write to it.
-                let _ = (0..100).find(|_| remove_folder(CWD, name).is_ok());
-            }
+        // An error could not be reported to anybody.
+        if let (true, Ok(name)) = (wanted(path), CStr::from_bytes_until_nul(&name))
+            && let Err(Errno::ISDIR) = rustix::fs::unlink(name)
+        {
+            // Other threads may still write to it.
+            let _ = (0..100).find(|_| remove_folder(CWD, name).is_ok());
         }
     };
     UNFINISHED.each(|_| true, remove);

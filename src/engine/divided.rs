@@ -265,8 +265,8 @@ impl Pass {
 /// The inputs that stay on a device between the passes, as far as they fit, by their numbers.
 type Kept<'i> = HashMap<usize, Resident<'i>>;
 
-/// Returns the bits of the values that a part receives; zeros for results that have no value, which is for parts that
-/// have no rows or whose own results have none either.
+/// Returns the bits of the values that a part receives; zeros for results that have no value. Nothing comes of these:
+/// the part has no rows, or its result has no value, either.
 fn bits_of(bound: &BoundJob, known: &Values) -> Result<Vec<u64>> {
     let value = |(name, dtype): &(String, Dtype)| {
         let value = known.get(name).copied().flatten();

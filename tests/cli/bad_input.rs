@@ -129,7 +129,7 @@ fn too_many_files(device: &str) -> Outcome {
 fn mismatched_rows(device: &str) -> Outcome {
     let place = place(device);
     place.npy("long.npy", &[0.0; 4]);
-    let words = ["a.npy", "3", "long.npy", "4"];
+    let words = ["a.npy", "3", "long.npy", "4", "one value for all rows is given as a number"];
     place.refused(2, &words, &["c = a * b", "a=a.npy", "b=long.npy", "c=c.npy"]);
     RAN
 }
@@ -217,6 +217,8 @@ fn small_budget(device: &str) -> Outcome {
 
 fn arguments(device: &str) -> Outcome {
     let place = place(device);
+    let misspelled = place.run(&["--nothing", "sum(a)", "a=a.npy"]);
+    misspelled.is_error(2, &["unexpected argument '--nothing' found; see --help"]);
     for (option, value) in [
         ("--chunk", "0"),
         ("--chunk", "many"),
