@@ -1,5 +1,5 @@
-//! Temporary names of outputs: of folders, and of files where the file system has no unnamed ones. They are removed when a job ends, by a
-//! signal handler when a signal ends it, and reported when nothing could remove them.
+//! Temporary names of outputs: of folders, and of files where the file system has no unnamed ones. They are removed
+//! when a job ends, by a signal handler when a signal ends it, and reported when nothing could remove them.
 
 use super::file::directory;
 use super::signal_list::{Entry, PATH_BYTES, SignalList};

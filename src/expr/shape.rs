@@ -234,8 +234,8 @@ impl RowShape {
         self.check_dims(at, of)?;
         if within.axes.last_of(all) != Some(dims) {
             let message = format!(
-                "a row here is all dimensions but the first of arrays of {all}, and a reduction within rows is of all of \
-                 these; give arrays of two dimensions of one shape"
+                "a row here is all dimensions but the first of arrays of {all}, and a reduction within rows is of \
+                 all of these; give arrays of two dimensions of one shape"
             );
             return Err(Fault::new(at, message));
         }
