@@ -85,6 +85,7 @@ fn remove_folder(_: impl AsFd, _: &CStr) -> rustix::io::Result<()> {
 }
 
 /// Adds a folder to those that are removed before the process ends at once.
+#[cfg(feature = "zarr")]
 pub(super) fn watch_folder(path: &Path) -> Entry {
     UNFINISHED.add(path, 0..0)
 }
