@@ -18,8 +18,9 @@ __device__ inline double canonical_sum(double sum) {
 template <class T, int KEYS, int WIDTH, int CLASSES>
 __device__ void add_by_key(long long rows, const int* keys, const T* elements, T* sums) {
     const int ROWS = 2048, STRIPS = (WIDTH + 31) / 32;
-    // Rows of a warp that are loaded before the first one is added, so that they do not wait for each other.
-    const int DEPTH = 16;
+    // Rows of a warp that are added together: their elements and their sums are loaded before the first one is added,
+    // because each load takes as long as a hundred additions.
+    const int GROUP = 16;
     // The keys of the next ROWS rows, and which of these rows are of the class of each warp.
     __shared__ int row_keys[ROWS];
     __shared__ unsigned short lists[8][ROWS];
@@ -28,9 +29,6 @@ __device__ void add_by_key(long long rows, const int* keys, const T* elements, T
     // Warps behind the last class have no rows.
     const int own_class = warp / STRIPS;
     unsigned short* const list = lists[threadIdx.x / 32];
-    // The sum of the last row stays in a register for as long as its key does.
-    int current = -1;
-    T sum = 0;
     for (long long first = 0; first < rows; first += ROWS) {
         const int count = rows - first < ROWS ? (int)(rows - first) : ROWS;
         __syncthreads();
@@ -50,25 +48,31 @@ __device__ void add_by_key(long long rows, const int* keys, const T* elements, T
         }
         __syncwarp();
         if (column >= WIDTH) continue;
-        for (int start = 0; start < found; start += DEPTH) {
-            T values[DEPTH];
+        for (int start = 0; start < found; start += GROUP) {
+            // -1 behind the last row.
+            int group_keys[GROUP];
+            T values[GROUP], group_sums[GROUP];
 #pragma unroll
-            for (int k = 0; k < DEPTH; ++k)
-                if (start + k < found) values[k] = elements[(first + list[start + k]) * WIDTH + column];
-#pragma unroll
-            for (int k = 0; k < DEPTH; ++k) {
+            for (int k = 0; k < GROUP; ++k) {
+                group_keys[k] = -1;
                 if (start + k >= found) continue;
-                const int key = row_keys[list[start + k]];
-                if (key != current) {
-                    if (current >= 0) sums[(long long)current * WIDTH + column] = canonical_sum(sum);
-                    sum = sums[(long long)key * WIDTH + column];
-                    current = key;
-                }
-                sum += values[k];
+                const int row = list[start + k];
+                group_keys[k] = row_keys[row];
+                values[k] = elements[(first + row) * WIDTH + column];
+                group_sums[k] = sums[(long long)group_keys[k] * WIDTH + column];
+            }
+#pragma unroll
+            for (int k = 0; k < GROUP; ++k) {
+                if (group_keys[k] < 0) continue;
+                // An earlier row of the group may have the same key: the last such row has its sum.
+#pragma unroll
+                for (int earlier = 0; earlier < k; ++earlier)
+                    if (group_keys[earlier] == group_keys[k]) group_sums[k] = group_sums[earlier];
+                group_sums[k] = canonical_sum(group_sums[k] + values[k]);
+                sums[(long long)group_keys[k] * WIDTH + column] = group_sums[k];
             }
         }
     }
-    if (current >= 0) sums[(long long)current * WIDTH + column] = canonical_sum(sum);
 }
 
 }  // namespace overshot

@@ -104,6 +104,11 @@ impl Columns {
         self.tile_rows.max(self.batch_rows)
     }
 
+    /// Returns the rows that are multiplied at first, of at most so many at a time.
+    pub(crate) fn rows_at_first(&self, most: usize) -> usize {
+        usize::try_from(self.total_rows).map_or(most, |total| total.min(most))
+    }
+
     /// Returns whether a library multiplies: its results have other bits on a GPU than on the CPU.
     pub(crate) fn are_multiplied(&self) -> bool {
         self.batch_rows > 0 || !self.products.is_empty()

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use kernel::SharedKernel;
 pub use product::Precision;
-use product::{MatrixProduct, Product};
+use product::{AnyProduct, MatrixProduct, Product};
 
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -222,6 +222,12 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 
     /// Loads a kernel. Compiles it first, unless the compiled kernel is in the cache.
     fn load(&self, kernel: &SharedKernel) -> Result<Self::Kernel>;
+
+    /// Returns whether the device has not been asked for this product of so many rows, and for this precision, before.
+    /// Its library loads code with the first one, and all work of the device waits meanwhile.
+    fn is_first(&self, _product: AnyProduct, _rows: usize, _precision: Precision) -> bool {
+        false
+    }
 
     /// Returns notes for the report about how this kernel runs here.
     fn notes(&self, _: &kernel::Kernel) -> Vec<String> {

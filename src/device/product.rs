@@ -118,6 +118,15 @@ impl FromStr for Precision {
     }
 }
 
+/// A product that a library computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AnyProduct {
+    /// Over the rows of both operands.
+    OverRows(Product),
+    /// Of rows with a matrix.
+    ByMatrix(MatrixProduct),
+}
+
 /// The sum over some rows of the products of each element of a row of the left operand with each element of the same
 /// row of the right one: `left.T @ right`. Both operands and the sum are stored row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

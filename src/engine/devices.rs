@@ -7,6 +7,8 @@ use crate::arrays::PinnedBuffer;
 use crate::data::Element;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
+#[cfg(feature = "cuda")]
+pub(super) use crate::device::cuda::load_products;
 use crate::device::emulated::{self, EmulatedDevice};
 // Without CUDA there are no GPUs, so any type of device serves.
 #[cfg(not(feature = "cuda"))]
@@ -225,6 +227,10 @@ pub(super) fn options_of<'c>(choice: &'c DeviceChoice, id: &str) -> Option<&'c E
 fn open(device: &DeviceInfo) -> Option<Result<Gpu>> {
     Some(Gpu::open(device.id.strip_prefix("cuda:")?.parse().ok()?))
 }
+
+/// Loads the library for products of GPUs.
+#[cfg(not(feature = "cuda"))]
+pub(super) fn load_products() {}
 
 #[cfg(not(feature = "cuda"))]
 fn open(_: &DeviceInfo) -> Option<Result<Gpu>> {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
+use std::thread;
 use std::time::Instant;
 
 use super::check::BoundJob;
 use super::columns::{Columns, Pinning};
-use super::devices::{Absent, Budgets, Opened};
+use super::devices::{Absent, Budgets, Opened, load_products};
 use super::found::Found;
 use super::passes::PassContext;
 use super::{BEGINNING, CORE_PRODUCTS, CORE_RATE, Engine, OPENING, reports};
@@ -85,7 +86,8 @@ impl Engine {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
         let mut setup = Setup { find: found.took, ..Setup::default() };
-        let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
+        let multiplies = bound.operator.kernel().multiplies_with_library();
+        let (opened, devices) = self.open(devices, multiplies, &mut notes, &mut setup)?;
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
         let request = Request { bound, columns: &columns, found, devices: &devices, opened: &opened, cancel };
@@ -178,10 +180,12 @@ impl Engine {
         !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Opens the GPUs among the devices, and leaves out those that cannot be used.
+    /// Opens the GPUs among the devices, and leaves out those that cannot be used. If the job `multiplies` matrices, the
+    /// library for it, which is large, is loaded meanwhile.
     fn open(
         &self,
         mut devices: Vec<DeviceInfo>,
+        multiplies: bool,
         notes: &mut Vec<String>,
         setup: &mut Setup,
     ) -> Result<(Opened, Vec<DeviceInfo>)> {
@@ -190,7 +194,12 @@ impl Engine {
             return Ok((Opened::default(), devices));
         }
         let begin = Instant::now();
-        let (opened, absent) = self.opened()?;
+        let loads = multiplies && devices.iter().any(|device| device.kind == DeviceKind::Cuda) && !self.is_opened();
+        let (opened, absent) = thread::scope(|scope| {
+            // Without the thread, the library is loaded when a stream needs it.
+            let _ = loads.then(|| thread::Builder::new().spawn_scoped(scope, load_products));
+            self.opened()
+        })?;
         setup.open = begin.elapsed();
         for (id, error) in absent {
             devices.retain(|device| device.id != id);

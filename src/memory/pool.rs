@@ -23,6 +23,7 @@ pub(crate) struct DevicePool<D: Device> {
     /// The allocations that blocks are cut from. There is one, unless the device had no allocation large enough for
     /// all blocks.
     pieces: Vec<Cached<D::Memory>>,
+    block_bytes: usize,
     _charged: Charge,
 }
 
@@ -76,7 +77,7 @@ impl<D: Device> DevicePool<D> {
         }
         let blocks: Vec<_> = free.iter().map(|block| (block.piece, block.offset)).collect();
         let _charged = budget.charge((blocks.len() * block_bytes) as u64)?;
-        Ok(DevicePool { free, blocks, pieces, _charged })
+        Ok(DevicePool { free, blocks, pieces, block_bytes, _charged })
     }
 
     /// Returns the size of all allocations in bytes.
@@ -87,6 +88,11 @@ impl<D: Device> DevicePool<D> {
     /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// Returns the size of a block in bytes.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.block_bytes
     }
 
     /// Makes the blocks available that a round has dropped. No pending work may use them: the streams of the round have

@@ -23,7 +23,7 @@ use super::queue::Queue;
 use super::{Work, Worker, WorkerOutcome};
 use crate::data::Chunk;
 use crate::device::kernel::{ColumnProduct, Side};
-use crate::device::product::{DEVICE_LEVEL, DEVICE_ROWS};
+use crate::device::product::{AnyProduct, DEVICE_LEVEL, DEVICE_ROWS};
 use crate::device::{Device, Host, Precision, Schedule, Stream, cpu};
 use crate::error::{Error, Result};
 use crate::memory::{PanelLayout, PanelParts};
@@ -127,6 +127,8 @@ pub(super) struct Panels<'r, D: Device> {
     next_worker: usize,
     from_workers: Receiver<Piece<D>>,
     is_prepared: bool,
+    /// The rows of the first panel.
+    rows_at_first: usize,
     precision: Precision,
     on: &'r D,
     /// Products and copies of sums so far, if the run has a timeline.
@@ -164,6 +166,7 @@ impl<'r, D: Device> Panels<'r, D> {
         };
         let workers = parts.into_iter().enumerate().map(worker).collect();
         let (buffers, sums) = (memory.panels.len(), memory.sums.len());
+        let rows_at_first = columns.rows_at_first(memory.layout.rows);
         let panels = Panels {
             memory,
             products: &columns.products,
@@ -187,6 +190,7 @@ impl<'r, D: Device> Panels<'r, D> {
             next_worker: 0,
             from_workers,
             is_prepared: false,
+            rows_at_first,
             precision: columns.precision.on(device.info()),
             on: device,
             timed: work.timeline.then(Vec::new),
@@ -200,6 +204,30 @@ impl<'r, D: Device> Panels<'r, D> {
             // SAFETY: the workspace is used by this stream alone, and outlives it.
             unsafe { self.stream.prepare_products(self.memory.workspace, self.precision)? };
             self.is_prepared = true;
+            self.multiply_first()?;
+        }
+        Ok(())
+    }
+
+    /// Multiplies the rows of a panel, if the device has not multiplied such rows before: a library loads its code
+    /// then, which would hold up chunks. The rows are whatever the panel holds. The first product of a tile overwrites
+    /// their sum.
+    fn multiply_first(&mut self) -> Result<()> {
+        let PanelParts { layout, panels, sums, workspace } = &self.memory;
+        let (Some(panel), Some(sum)) = (panels.first(), sums.first()) else { return Ok(()) };
+        for ((product, over_rows), place) in self.products.iter().zip(self.over_rows).zip(&layout.sums) {
+            let [Some((left, _)), Some((right, _))] = product.sides.map(|side| layout.side(side)) else { continue };
+            // Sums by key need no library.
+            let is_first =
+                || self.on.is_first(AnyProduct::OverRows(product.product), self.rows_at_first, self.precision);
+            if product.by_key || self.rows_at_first == 0 || !is_first() {
+                continue;
+            }
+            let (on, operands) = ((&mut self.stream, *workspace), [(panel, left), (panel, right)]);
+            // SAFETY: as in `multiply`.
+            unsafe {
+                over_rows.multiply(on, product, (0, self.rows_at_first), operands, (sum, place.start), true)?;
+            }
         }
         Ok(())
     }

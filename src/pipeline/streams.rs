@@ -18,11 +18,15 @@ use super::multiply::ByMatrix;
 use super::panels::{Panels, Timed};
 use crate::data::Chunk;
 use crate::device::kernel::{ColumnByMatrix, Kernel};
-use crate::device::{Device, Host, Schedule, Stream};
+use crate::device::product::AnyProduct;
+use crate::device::{Device, Host, Precision, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Block, DevicePool};
 use crate::trace::Span;
 use crate::units;
+
+/// The bytes of which the offsets of factors in a block are multiples.
+const ALIGNMENT: usize = 256;
 
 /// A value for each stage on the device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -169,14 +173,14 @@ impl<'r, D: Device> Streams<'r, D> {
                 return Err(self.give_up());
             }
             let done = host.now();
-            self.prepare_products()?;
+            self.prepare_products(host)?;
             self.epoch.1 = Some(done);
         }
         Ok(())
     }
 
     /// Makes the compute stream ready to multiply rows by the matrices, which are on the device, if it has to.
-    fn prepare_products(&mut self) -> Result<()> {
+    fn prepare_products(&mut self, host: &mut D::Host) -> Result<()> {
         let Some(workspace) = self.loaded.workspace else { return Ok(()) };
         let kernel = self.work.operator.kernel();
         let precision = kernel.columns.precision.on(self.device.info());
@@ -186,6 +190,31 @@ impl<'r, D: Device> Streams<'r, D> {
         for (by, by_matrix) in multiplied.zip(self.loaded.by_matrices) {
             // SAFETY: the array was made for the product, and its memory was allocated with its size.
             unsafe { by_matrix.prepare(&mut self.compute, &by.product, &self.loaded.resident[by.matrix])? };
+        }
+        self.multiply_first(precision, workspace, host)
+    }
+
+    /// Multiplies the rows of a batch with each matrix, if the device has not multiplied such rows before: a library
+    /// loads its code then, which would count as the time of a chunk. The rows are whatever a block holds. If they and
+    /// what they become do not fit a block, the first chunk has to wait.
+    fn multiply_first(&mut self, precision: Precision, workspace: &D::Memory, host: &mut D::Host) -> Result<()> {
+        let kernel = self.work.operator.kernel();
+        let rows = kernel.columns.rows_at_first(kernel.columns.batch_rows);
+        let multiplied = kernel.layers.iter().flat_map(|layer| &layer.multiplied);
+        for (by, by_matrix) in multiplied.zip(self.loaded.by_matrices) {
+            let product = &by.product;
+            let end = (rows * product.inner_bytes()).next_multiple_of(ALIGNMENT);
+            let fits = end + rows * product.row_bytes() <= self.pool.block_bytes();
+            if rows == 0 || !fits || !self.device.is_first(AnyProduct::ByMatrix(*product), rows, precision) {
+                continue;
+            }
+            let block = self.pool.take(&mut self.compute, host)?;
+            let (memory, start) = self.pool.memory(&block);
+            let (from, to, on) = ((memory, start), (memory, start + end), (&mut self.compute, workspace));
+            // SAFETY: the block has room for both, one behind the other, and blocks begin at multiples of 256 bytes;
+            // the array was made for the product, which was prepared.
+            unsafe { by_matrix.multiply(on, product, rows, from, &self.loaded.resident[by.matrix], to)? };
+            self.pool.retire(block, &mut self.compute)?;
         }
         Ok(())
     }

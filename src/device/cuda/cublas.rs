@@ -40,7 +40,7 @@ const INSTALL: &str = "install cuBLAS with the CUDA toolkit or with `pip install
 /// # Errors
 /// [`Error::Device`] if it is not found. The remedy says how to get it. After `Ok`, all [`FUNCTIONS`] can be called
 /// without a panic.
-fn find() -> Result<()> {
+pub(super) fn find() -> Result<()> {
     static LIBRARY: OnceLock<Result<(), Missing>> = OnceLock::new();
     LIBRARY.get_or_init(probe).as_ref().map_err(Missing::error).copied()
 }

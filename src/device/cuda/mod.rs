@@ -13,12 +13,13 @@ mod stream;
 mod tests;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::device::kernel::{Code, Kernel, SharedKernel};
-use crate::device::{Device, DeviceInfo, Pinned};
+use crate::device::product::AnyProduct;
+use crate::device::{Device, DeviceInfo, Pinned, Precision};
 use crate::error::{Error, Result};
 
 use cache::Cache;
@@ -34,12 +35,22 @@ use stream::{CudaHost, CudaStream, Event};
 /// The number of loaded kernels that are kept for later jobs on the same device.
 const LOADED: usize = 64;
 
+/// The number of products that are remembered.
+const MULTIPLIED: usize = 1024;
+
 /// Checks that kernels can be compiled on this machine.
 ///
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) if there is no NVRTC. The remedy says how to get it.
 pub(crate) fn check_compiler() -> Result<()> {
     Compiler::find().map(drop)
+}
+
+/// Loads the library for products of matrices, unless it is loaded. If it is missing, the first stream that multiplies
+/// says so.
+pub(crate) fn load_products() {
+    // The result is remembered.
+    let _ = cublas::find();
 }
 
 /// One GPU, used through its primary context.
@@ -50,6 +61,8 @@ pub(crate) struct CudaDevice {
     cache: Option<Cache>,
     /// Loaded kernels, by code and entry point.
     loaded: Mutex<HashMap<(Code, String), Arc<Function>>>,
+    /// The products of which [`Device::is_first`] was asked, with their rows.
+    multiplied: Mutex<HashSet<(AnyProduct, usize, Precision)>>,
 }
 
 impl CudaDevice {
@@ -70,6 +83,7 @@ impl CudaDevice {
             architecture: found.arch,
             cache: Cache::from_env(),
             loaded: Mutex::default(),
+            multiplied: Mutex::default(),
         })
     }
 
@@ -174,6 +188,14 @@ impl Device for CudaDevice {
             tile_rows: kernel.columns.tile_rows,
             total_rows: kernel.columns.total_rows,
         })
+    }
+
+    fn is_first(&self, product: AnyProduct, rows: usize, precision: Precision) -> bool {
+        let mut multiplied = self.multiplied.lock().unwrap_or_else(PoisonError::into_inner);
+        if multiplied.len() >= MULTIPLIED {
+            multiplied.clear();
+        }
+        multiplied.insert((product, rows, precision))
     }
 
     fn notes(&self, kernel: &Kernel) -> Vec<String> {
