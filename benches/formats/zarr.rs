@@ -103,6 +103,28 @@ pub fn decode(folder: &Path) -> Outcome {
     Ok(())
 }
 
+/// Decodes both arrays with the crate zarrs alone: each core takes the next rows of a chunk or shard, in whole.
+pub fn decode_rows(folder: &Path, how: How) -> Outcome {
+    let step = how.shard.unwrap_or(how.chunk)[0];
+    for name in ["a", "b"] {
+        let array = Array::open(Arc::new(FilesystemStore::new(folder.join(name))?), "/")?;
+        let options = CodecOptions::default().with_concurrent_target(1);
+        on_all_cores(|next| {
+            loop {
+                let begin = next.fetch_add(1, Ordering::Relaxed) as u64 * step;
+                if begin >= array.shape()[0] {
+                    return Ok(());
+                }
+                let rows = [begin..(begin + step).min(array.shape()[0]), 0..64, 0..64];
+                let values: ArrayBytes<'_> =
+                    array.retrieve_array_subset_opt(&rows, &options).map_err(|e| e.to_string())?;
+                std::hint::black_box(values);
+            }
+        })?;
+    }
+    Ok(())
+}
+
 /// Returns the bytes of the files.
 pub fn bytes(folder: &Path) -> Outcome<u64> {
     let mut bytes = 0;

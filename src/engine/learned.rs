@@ -47,9 +47,12 @@ impl Learned {
         Learned { path: cache_folder().map(|folder| folder.join(name())), kinds: Mutex::default() }
     }
 
-    /// Returns the limits that a run of this kind begins with, at most those of `most`; `None` if it probes.
-    pub(super) fn next(&self, kind: &str, most: Limits) -> Option<Limits> {
-        self.kinds().known.get_mut(&hash(kind))?.next(most)
+    /// Returns the limits that a run of this kind begins with, at most those of `most`, `None` if it probes; and those
+    /// with which runs were fastest so far, with their rows per second.
+    pub(super) fn next(&self, kind: &str, most: Limits) -> (Option<Limits>, Option<(Limits, f64)>) {
+        let mut kinds = self.kinds();
+        let Some(trials) = kinds.known.get_mut(&hash(kind)) else { return (None, None) };
+        (trials.next(most), trials.fastest())
     }
 
     /// Lets a run of this kind, which took `time`, record what it has learned.
@@ -142,11 +145,11 @@ mod tests {
         for kind in 0..MOST {
             find(&learned, &kind.to_string(), limits, Duration::ZERO);
         }
-        assert_eq!((learned.next("0", ALL), learned.next("other", ALL)), (Some(limits), None));
+        assert_eq!((learned.next("0", ALL).0, learned.next("other", ALL).0), (Some(limits), None));
         find(&learned, "0", limits, Duration::ZERO);
-        assert_eq!(learned.next("1", ALL), Some(limits));
+        assert_eq!(learned.next("1", ALL).0, Some(limits));
         find(&learned, "other", limits, Duration::ZERO);
-        assert_eq!((learned.next("0", ALL), learned.next("other", ALL)), (None, Some(limits)));
+        assert_eq!((learned.next("0", ALL).0, learned.next("other", ALL).0), (None, Some(limits)));
     }
 
     #[test]
@@ -159,10 +162,10 @@ mod tests {
         find(&first, "short", found, long / 2);
         find(&first, "long", found, long);
         find(&first, "other", Limits::of(1, 2), long);
-        assert_eq!(["short", "long"].map(|kind| process().next(kind, ALL)), [None, Some(found)]);
+        assert_eq!(["short", "long"].map(|kind| process().next(kind, ALL).0), [None, Some(found)]);
         std::fs::write(&path, b"{").unwrap();
-        assert_eq!(process().next("other", ALL), None);
+        assert_eq!(process().next("other", ALL).0, None);
         find(&process(), "long", found, long);
-        assert_eq!(process().next("long", ALL), Some(found));
+        assert_eq!(process().next("long", ALL).0, Some(found));
     }
 }

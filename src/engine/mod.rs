@@ -296,13 +296,15 @@ impl Engine {
         let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;
         let kind = (is_shared || crew.is_some()).then(|| kind_of(&what, &work, &plan, claimed));
-        let mut known = None;
+        let (mut known, mut fastest) = (None, None);
         if let Some(kind) = &kind {
             let takes_turns = schedule != Schedule::Threads;
-            known = if real { self.learned.next(kind, Limits::of(cores, stagers)) } else { None };
+            if real {
+                (known, fastest) = self.learned.next(kind, Limits::of(cores, stagers));
+            }
             work.arbiter = match crew {
                 Some(size) => Some(Arbiter::crew(size, claimed, takes_turns, known)),
-                None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), claimed, takes_turns, known)),
+                None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), claimed, takes_turns, known, fastest)),
             };
         }
         let started = Cell::new(Instant::now());

@@ -180,8 +180,8 @@ impl Engine {
         !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Opens the GPUs among the devices, and leaves out those that cannot be used. If the job `multiplies` matrices, the
-    /// library for it, which is large, is loaded meanwhile.
+    /// Opens the GPUs among the devices, and leaves out those that cannot be used. Meanwhile the library for products,
+    /// which is large, is loaded if the job `multiplies` matrices.
     fn open(
         &self,
         mut devices: Vec<DeviceInfo>,

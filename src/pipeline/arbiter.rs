@@ -100,15 +100,17 @@ pub(super) enum Admission {
 
 impl Arbiter {
     /// Creates the arbiter of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers of
-    /// `gpus` GPUs. `takes_turns` tells whether all of them run on one thread, in virtual time. `known` are the limits
-    /// that were best in an earlier run of the same kind.
+    /// `gpus` GPUs. `takes_turns` tells whether all of them run on one thread, in virtual time. The run begins
+    /// with the limits `known`; if they are far slower than the `fastest` of earlier runs, which had so many rows per
+    /// second, it goes on with those.
     pub(crate) fn sharing(
         (cores, stagers, gpus): (usize, usize, usize),
         rows: u64,
         takes_turns: bool,
         known: Option<Limits>,
+        fastest: Option<(Limits, f64)>,
     ) -> Arbiter {
-        Arbiter::new(Rule::Share(Policy::new(cores, stagers, rows, known)), gpus, takes_turns)
+        Arbiter::new(Rule::Share(Policy::new(cores, stagers, rows, known).rather(fastest)), gpus, takes_turns)
     }
 
     /// Creates the arbiter of a run without CPU workers.
@@ -252,7 +254,7 @@ impl Arbiter {
     /// Records in `trials` a run of so many rows per second that began with the limits `known`.
     pub(crate) fn record(&self, trials: &mut Trials, known: Option<Limits>, rate: f64) {
         match &self.state().rule {
-            Rule::Share(policy) => trials.record(known, &policy.found(), rate),
+            Rule::Share(policy) => trials.record(known, &policy.found(), policy.given_up().unwrap_or(rate)),
             // A crew wants few workers, too, so it adapts within a run.
             Rule::Crew(crew) => {
                 if let Some(found) = crew.found() {
@@ -314,7 +316,7 @@ mod tests {
 
     /// An arbiter whose policy prefers computing, so that nobody may stage.
     fn that_prefers_computing(takes_turns: bool) -> Arbiter {
-        let arbiter = Arbiter::sharing((4, 2, 1), 1_000_000, takes_turns, None);
+        let arbiter = Arbiter::sharing((4, 2, 1), 1_000_000, takes_turns, None, None);
         let ms = Duration::from_millis(1);
         let mut finished = None;
         for _ in 0..3 {
@@ -382,7 +384,7 @@ mod tests {
             arbiter.lose(0, Duration::ZERO);
             assert_eq!(waiting.join().unwrap(), Admission::Denied);
         });
-        let arbiter = Arbiter::sharing((4, 2, 1), 1_000_000, true, Some(Limits::of(0, 2)));
+        let arbiter = Arbiter::sharing((4, 2, 1), 1_000_000, true, Some(Limits::of(0, 2)), None);
         let start = || arbiter.start_computing(None, || Duration::ZERO).is_some();
         assert!(!start() && arbiter.computing_resumes().is_none(), "staging is better");
         arbiter.lose(0, Duration::from_secs(1));

@@ -47,8 +47,10 @@ const ROUND: u64 = 2;
 /// one, later runs need not compare.
 const WORTHWHILE: f64 = 0.98;
 const HARDLY: f64 = 0.92;
-/// Chunks for each core that all cores would compute, after which a round of phase 2 may end early.
+/// Chunks for each core that all cores would compute, and rounds of staged rows, after both of which a round of phase 2
+/// may end early.
 const PATIENCE: u64 = 8;
+const PATIENT_ROUNDS: u64 = 3;
 /// A device that adds this fraction of the best rate, or less, is seldom tried again.
 const NEGLIGIBLE: f64 = 0.02;
 /// The least seconds of a window: chunks come back in bunches, so that shorter ones vary by a third.
@@ -64,6 +66,9 @@ const MOST_CHUNKS: u64 = 6;
 const BETTER: f64 = 1.01;
 /// A try ends early if its rate is below this fraction of the best one.
 const HOPELESS: f64 = 0.8;
+/// So many windows in a row must be hopeless in a run that tries limits while some workers stage: the first chunks of a
+/// device come back late.
+const HOPELESS_STAGING: u32 = 3;
 /// The rate has changed much if it is outside of this factor in [`CONFIRM`] windows in a row.
 const CHANGED: f64 = 1.2;
 const CONFIRM: u32 = 2;
@@ -133,6 +138,12 @@ pub(super) struct Policy {
     next: usize,
     /// Tries that were not better, since one was.
     failed: u32,
+    /// The limits with which earlier runs were fastest, and their rows per second, for as long as the run tries others.
+    fastest: Option<(Limits, f64)>,
+    /// The windows so far of a run that tries limits, all of which were hopeless.
+    hopeless: u32,
+    /// The rows per second of limits that the run gave up.
+    given_up: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -166,6 +177,11 @@ impl Tally {
         self.chunks += 1;
         self.rows += rows as f64;
         self.busy += busy.as_secs_f64();
+    }
+
+    /// Returns the rows of a chunk on average.
+    fn rows_of_chunk(&self) -> f64 {
+        self.rows / self.chunks.max(1) as f64
     }
 
     /// Returns the rows per second of a core since `before`.
@@ -229,7 +245,25 @@ impl Policy {
             is_warm: known.is_none(),
             next: 0,
             failed,
+            fastest: None,
+            hopeless: 0,
+            given_up: None,
         }
+    }
+
+    /// Lets a run that begins with other limits give them up if they are far slower than these, which had so many rows
+    /// per second.
+    pub(super) fn rather(self, fastest: Option<(Limits, f64)>) -> Policy {
+        let tries = |(limits, _): &(Limits, f64)| {
+            let fits = limits.compute <= self.cores && limits.stage <= self.stagers;
+            matches!(self.phase, Phase::Keep { .. }) && *limits != self.limits && fits
+        };
+        Policy { fastest: fastest.filter(tries), ..self }
+    }
+
+    /// Returns the rows per second of the limits that the run began with, if it gave them up.
+    pub(super) fn given_up(&self) -> Option<f64> {
+        self.given_up
     }
 
     /// Returns the limits, which every measurement may change.
@@ -326,8 +360,11 @@ impl Policy {
         let staged = self.tallies[STAGED].chunks - before[STAGED].chunks;
         if staged < (ROUND * self.stagers as u64).max(LEAST_STAGED) || now <= begin {
             // A weak device would keep the cores that stage for long.
-            let computed = &self.tallies[COMPUTED];
-            let patience = (PATIENCE * self.cores as u64) as f64 * computed.rows / computed.chunks.max(1) as f64;
+            let [computed, staged] = &self.tallies;
+            let all_cores = (PATIENCE * self.cores as u64) as f64 * computed.rows_of_chunk();
+            // Slots may hold many times the rows that a core computes at a time.
+            let rounds = (PATIENT_ROUNDS * ROUND * self.stagers as u64) as f64 * staged.rows_of_chunk();
+            let patience = all_cores.max(rounds);
             if alone * (now - begin) > patience && self.rate_since(begin, before, now) < HOPELESS * alone {
                 self.keep_all_computing(true, now);
             }
@@ -405,13 +442,27 @@ impl Policy {
 
     /// Decides what follows a window with so many rows per second.
     fn judge(&mut self, rate: f64, now: f64) {
+        let is_hopeless = self.is_hopeless(rate);
         match &mut self.phase {
             Phase::Probe(_) | Phase::Settle { .. } => {}
             Phase::Keep { .. } if !self.is_warm => {
                 self.is_warm = true;
                 self.set(self.limits, now);
             }
+            Phase::Keep { .. } if is_hopeless => {
+                self.hopeless += 1;
+                let enough = if self.limits.stage == 0 { 1 } else { HOPELESS_STAGING };
+                if self.hopeless < enough {
+                    return self.set(self.limits, now);
+                }
+                self.given_up = Some(rate);
+                if let Some((limits, _)) = self.fastest.take() {
+                    (self.best, self.rate, self.failed) = (limits, 0.0, KNOWN);
+                }
+                self.keep(now);
+            }
             Phase::Keep { left, changed } => {
+                self.fastest = None;
                 let is_first = self.rate == 0.0;
                 let is_changed = !is_first && !(self.rate / CHANGED..self.rate * CHANGED).contains(&rate);
                 *changed = if is_changed { *changed + 1 } else { 0 };
@@ -448,6 +499,11 @@ impl Policy {
                 self.try_next(now);
             }
         }
+    }
+
+    /// Returns whether the run tries limits, with which a window had this rate, that are far slower than the fastest.
+    fn is_hopeless(&self, rate: f64) -> bool {
+        self.fastest.is_some_and(|(_, fastest)| rate < HOPELESS * fastest)
     }
 
     fn probe_again(&mut self) {

@@ -7,6 +7,7 @@
 //! 2. The next runs try others, once each: first computing alone, twice, and staging alone, if that can be fast. Then,
 //!    if some workers stage with the fastest limits so far: fewer and more cores that compute, and all staging workers.
 //!    If nobody does: half of the cores, and all staging workers.
+//!    A run gives up limits that are far slower than the fastest so far, and goes on with those.
 //! 3. Then every run begins with the fastest limits. Now and then a run tries the second fastest again, because a
 //!    disturbed run seems slow, or probes again.
 
@@ -76,6 +77,13 @@ impl Trials {
         let is_new =
             |limits: &Limits| self.tried.len() < MOST && self.tried.iter().all(|trial| trial.limits != *limits);
         Some(others.find(is_new).unwrap_or(best.limits))
+    }
+
+    /// Returns the limits with which runs were fastest so far, and their rows per second.
+    pub(crate) fn fastest(&self) -> Option<(Limits, f64)> {
+        let measured = self.tried.iter().filter(|trial| trial.rate > 0.0);
+        let fastest = measured.max_by(|a, b| a.rate.total_cmp(&b.rate))?;
+        Some((fastest.limits, fastest.rate))
     }
 
     /// Records that a run with `began` had so many rows per second, or what a run that probed has found. What a run

@@ -237,8 +237,8 @@ impl Case<'_> {
         // lost process fails in any call, such as one before its first chunk.
         let is_of_other = self.mode == Mode::Process && !text.contains(self.call.trim_end_matches("_v2"));
         let is_without = ["kernels", "sharded", "multiplied"].contains(&self.job.name);
-        // A device that was just opened multiplies before the first chunk: a product, and a split one, whose factors two
-        // kernels split.
+        // A device that was just opened multiplies before the first chunk: a product, and a split one, whose factors
+        // two kernels split.
         let is_before_chunks = self.job.name == "products" && !self.is_open && self.nth <= 2;
         let has_chunks = WORK.contains(&self.call) && !is_without && !is_before_chunks && !is_of_other;
         if has_chunks && !(text.contains(", chunk ") && text.contains("(rows ")) {

@@ -304,7 +304,7 @@ fn shared(keeps: bool, fails: Option<u8>) {
                     let size = CrewSize { gpus: 1, first: staging - 1, most: staging, halvings: 1 };
                     let arbiter = match computing {
                         0 => Arbiter::crew(size, 1000 * chunks, false, None),
-                        _ => Arbiter::sharing((CORES, staging, 1), 1000 * chunks, false, known),
+                        _ => Arbiter::sharing((CORES, staging, 1), 1000 * chunks, false, known, None),
                     };
                     let run = Arc::new(Run {
                         arbiter,
