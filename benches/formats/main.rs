@@ -7,8 +7,8 @@
 //! same run. The size is that of the decoded values. Results are compared with a plain loop.
 //!
 //! The crate parquet decodes 4096 values at a time into memory that stays in the cache of a core, and zarrs each chunk
-//! by itself. With `--whole`, they leave what a program computes with: all values of a row group, and the rows of a chunk
-//! in their order.
+//! by itself. With `--whole`, they leave what a program computes with: all values of a row group, and the rows of a
+//! chunk in their order.
 
 mod zarr;
 
