@@ -10,6 +10,7 @@
 mod compiler;
 mod context;
 mod each;
+mod first;
 mod flips;
 mod jobs;
 mod standin;
@@ -108,6 +109,11 @@ fn a_bit_is_wrong() {
     for verify in ["0", "1"] {
         run_on_standin("flips::wrong_bits_on_the_standin", &[("FAULTS_VERIFY", verify)]);
     }
+}
+
+#[test]
+fn a_device_multiplies_before_the_first_chunk() {
+    run_on_standin("first::the_first_products_on_the_standin", &[("FAULTS_DEVICE", "cuda:0")]);
 }
 
 #[test]
