@@ -47,10 +47,11 @@ const ROUND: u64 = 2;
 /// one, later runs need not compare.
 const WORTHWHILE: f64 = 0.98;
 const HARDLY: f64 = 0.92;
-/// Chunks for each core that all cores would compute, and rounds of staged rows, after both of which a round of phase 2
-/// may end early.
+/// A round of phase 2 may end early after so many chunks for each core that all cores would compute, and also after so
+/// many rounds of staged rows or this part of all rows.
 const PATIENCE: u64 = 8;
 const PATIENT_ROUNDS: u64 = 3;
+const MOST_PATIENCE: f64 = 1.0 / 16.0;
 /// A device that adds this fraction of the best rate, or less, is seldom tried again.
 const NEGLIGIBLE: f64 = 0.02;
 /// The least seconds of a window: chunks come back in bunches, so that shorter ones vary by a third.
@@ -364,7 +365,7 @@ impl Policy {
             let all_cores = (PATIENCE * self.cores as u64) as f64 * computed.rows_of_chunk();
             // Slots may hold many times the rows that a core computes at a time.
             let rounds = (PATIENT_ROUNDS * ROUND * self.stagers as u64) as f64 * staged.rows_of_chunk();
-            let patience = all_cores.max(rounds);
+            let patience = all_cores.max(rounds.min(MOST_PATIENCE * self.rows));
             if alone * (now - begin) > patience && self.rate_since(begin, before, now) < HOPELESS * alone {
                 self.keep_all_computing(true, now);
             }
