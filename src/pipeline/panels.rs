@@ -224,7 +224,8 @@ impl<'r, D: Device> Panels<'r, D> {
                 continue;
             }
             let (on, operands) = ((&mut self.stream, *workspace), [(panel, left), (panel, right)]);
-            // SAFETY: as in `multiply`.
+            // SAFETY: the layout has room for the operands and the sum, as in `multiply`. Kernels may write rows to the
+            // panel meanwhile; nobody reads what becomes of them here.
             unsafe {
                 over_rows.multiply(on, product, (0, self.rows_at_first), operands, (sum, place.start), true)?;
             }
