@@ -221,11 +221,6 @@ impl Kernel {
         self.by_matrices().filter(|product| is_split(product.float, self.columns.precision))
     }
 
-    /// Returns whether a library multiplies for it. To add rows up by their keys is no multiplication.
-    pub(crate) fn multiplies_with_library(&self) -> bool {
-        self.by_matrices().next().is_some() || self.columns.products.iter().any(|product| !product.by_key)
-    }
-
     /// Returns whether it multiplies matrices of `f32`. To add rows up by their keys is no multiplication.
     pub(crate) fn multiplies_f32(&self) -> bool {
         let mut over_rows = self.columns.products.iter().filter(|product| !product.by_key);

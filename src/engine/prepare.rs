@@ -86,7 +86,7 @@ impl Engine {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
         let mut setup = Setup { find: found.took, ..Setup::default() };
-        let multiplies = bound.operator.kernel().multiplies_with_library();
+        let multiplies = bound.operator.kernel().columns.are_multiplied();
         let (opened, devices) = self.open(devices, multiplies, &mut notes, &mut setup)?;
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);

@@ -168,6 +168,18 @@ mod tests {
     }
 
     #[test]
+    fn the_fastest_limits_are_among_those_that_were_measured() {
+        let mut trials = Trials::default();
+        assert_eq!(trials.fastest(), None);
+        trials.record(None, &[Limits::of(8, 9)], 9.0);
+        assert_eq!(trials.fastest(), None, "no run has begun with what the probe found");
+        trials.record(Some(CPU), &[CPU], 3.0);
+        trials.record(Some(Limits::of(0, 9)), &[], 5.0);
+        trials.record(Some(Limits::of(4, 9)), &[], 4.0);
+        assert_eq!(trials.fastest(), Some((Limits::of(0, 9), 5.0)));
+    }
+
+    #[test]
     fn nobody_computes_only_if_few_cores_are_fast() {
         let first = |rate: fn(Limits) -> f64, limits| {
             runs(&mut Trials::default(), 40, rate).iter().position(|own| *own == Some(limits))
