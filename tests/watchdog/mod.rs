@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 pub fn watched<T>(name: &str, case: impl FnOnce() -> T) -> T {
     let (running, is_running) = channel::<()>();
     let what = name.to_owned();
-    thread::spawn(move || {
+    let watch = thread::spawn(move || {
         if is_running.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
             eprintln!("the case '{what}' hangs: it has run for {} s", LIMIT.as_secs());
             process::abort();
@@ -21,5 +21,7 @@ pub fn watched<T>(name: &str, case: impl FnOnce() -> T) -> T {
     let outcome = case();
     // Also dropped by a panic.
     drop(running);
+    // A thread that ends while the process exits can look to LeakSanitizer as if it had lost its memory.
+    watch.join().expect("the watchdog does not panic");
     outcome
 }
