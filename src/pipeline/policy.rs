@@ -22,8 +22,9 @@
 //!
 //! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. After
 //! other limits are set, a window begins when as many chunks are finished as there were workers, or after the time of a
-//! window: most chunks that were begun with the limits before do not count. Some may still come back in the first
-//! window, so a try that seems better is measured in a second one.
+//! window: most chunks that were begun with the limits before do not count. If more workers stage than before, it also
+//! waits for their first chunks, as long as the rate can be better with all rows that they have sent to the device.
+//! Some chunks may still come back in the first window, so a try that seems better is measured in a second one.
 //!
 //! # Warming up
 //!
@@ -58,9 +59,11 @@ const NEGLIGIBLE: f64 = 0.02;
 const LEAST_SPAN: f64 = 8e-3;
 /// Chunks of a window, per active worker.
 const CHUNKS_PER_WORKER: u64 = 4;
-/// The least number of chunks of a window, and of staged ones among them.
+/// The least number of chunks of a window, and of staged ones among them if fewer workers stage.
 const LEAST_CHUNKS: u64 = 24;
 const LEAST_STAGED: u64 = 4;
+/// After other limits are set, a window begins after so many times the time of one at the latest.
+const LONGEST_CHANGE: f64 = 2.0;
 /// A window does not wait for staged chunks longer than for this many times its chunks.
 const MOST_CHUNKS: u64 = 6;
 /// Other limits are better if they raise the rate by this factor.
@@ -121,8 +124,7 @@ pub(super) struct Policy {
     tallies: [Tally; 2],
     /// The rows of filled slots, and the seconds that filling them took.
     filled: Tally,
-    /// When the window began, in seconds, and the tallies at that time.
-    window: (f64, [Tally; 2]),
+    window: Window,
     phase: Phase,
     best: Limits,
     /// What phase 2 has found, if it was not clearly worse than computing alone.
@@ -191,6 +193,14 @@ impl Tally {
     }
 }
 
+/// When a window began, in seconds, and the tallies at that time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    begin: f64,
+    tallies: [Tally; 2],
+    filled: Tally,
+}
+
 /// Limits that are tried: neighbours, and others that no sequence of better neighbours may lead to, because cores that
 /// compute and cores that stage can need different parts of the memory bandwidth.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +246,7 @@ impl Policy {
             before: None,
             tallies: [Tally::default(); 2],
             filled: Tally::default(),
-            window: Default::default(),
+            window: Window::default(),
             phase,
             best: limits,
             settled: None,
@@ -400,24 +410,24 @@ impl Policy {
 
     /// Ends the window if it has enough chunks.
     fn measure(&mut self, now: f64) {
-        let (begin, before) = self.window;
+        let Window { begin, tallies: before, .. } = self.window;
         if now <= begin {
             return;
         }
         let seconds = now - begin;
-        let chunks = [0, 1].map(|side| self.tallies[side].chunks - before[side].chunks);
-        let Limits { compute, stage, .. } = self.limits;
-        let (all, staged) = (chunks[0] + chunks[1], chunks[1]);
+        let [computed, staged] = self.chunks_of_window();
+        let all = computed + staged;
         if let Some(before) = self.before {
-            let workers = compute.max(before.compute) + stage.max(before.stage);
-            if all >= (workers as u64).max(LEAST_STAGED) || seconds >= self.span.max(LEAST_SPAN) {
+            if self.is_changed_from(before, now) {
                 self.set(self.limits, now);
             }
             return;
         }
+        let Limits { compute, stage, .. } = self.limits;
         let enough = (CHUNKS_PER_WORKER * (compute + stage) as u64).max(LEAST_CHUNKS);
+        let enough_staged = if stage == 0 { 0 } else { LEAST_STAGED.max(stage as u64) };
         let is_long = all >= enough && seconds >= LEAST_SPAN;
-        let is_complete = is_long && (stage == 0 || staged >= LEAST_STAGED || all >= MOST_CHUNKS * enough);
+        let is_complete = is_long && (staged >= enough_staged || all >= MOST_CHUNKS * enough);
         let rate = self.rate_since(begin, &before, now);
         let is_hopeless = rate < HOPELESS * self.rate && seconds >= 0.35 * self.span && self.limits != self.best;
         if is_complete {
@@ -426,6 +436,30 @@ impl Policy {
         if is_complete || is_hopeless {
             self.judge(rate, now);
         }
+    }
+
+    /// Returns whether a window may begin after the limits `before` were replaced.
+    fn is_changed_from(&self, before: Limits, now: f64) -> bool {
+        let Window { begin, tallies, filled } = &self.window;
+        let (seconds, span) = (now - begin, self.span.max(LEAST_SPAN));
+        let [computed, staged] = self.chunks_of_window();
+        let workers = self.limits.compute.max(before.compute) + self.limits.stage.max(before.stage);
+        if computed + staged < (workers as u64).max(LEAST_STAGED) && seconds < span {
+            return false;
+        }
+        let joined = self.limits.stage.saturating_sub(before.stage) as u64;
+        if staged >= joined || seconds >= LONGEST_CHANGE * span {
+            return true;
+        }
+        // Slots can take longer than a window to come back. A slow device shows when all have been filled.
+        let on_device = (self.filled.rows - filled.rows) - (self.tallies[STAGED].rows - tallies[STAGED].rows);
+        let rate = self.rate_since(*begin, tallies, now) + on_device.max(0.0) / seconds;
+        self.filled.chunks - filled.chunks >= joined && rate < self.rate
+    }
+
+    /// Returns the chunks that were finished in the window: computed and staged.
+    fn chunks_of_window(&self) -> [u64; 2] {
+        [COMPUTED, STAGED].map(|side| self.tallies[side].chunks - self.window.tallies[side].chunks)
     }
 
     /// Returns the rows per second of both sides since `begin`, when the tallies were `before`.
@@ -483,7 +517,7 @@ impl Policy {
                 self.try_next(now);
             }
             Phase::Try { .. } if rate <= BETTER * self.rate => {
-                let (begin, before) = self.window;
+                let Window { begin, tallies: before, .. } = self.window;
                 let staged = (self.tallies[STAGED].rows - before[STAGED].rows) / (now - begin);
                 let is_idle = self.limits.stage == self.stagers && staged < NEGLIGIBLE * self.rate;
                 self.next += 1;
@@ -548,7 +582,7 @@ impl Policy {
 
     /// Sets the limits of the next window.
     fn set(&mut self, limits: Limits, now: f64) {
-        self.window = (now, self.tallies);
+        self.window = Window { begin: now, tallies: self.tallies, filled: self.filled };
         self.before = Some(self.limits).filter(|before| *before != limits);
         self.limits = limits;
     }
