@@ -16,7 +16,7 @@ use overshot::{
 
 use super::help::{ENDINGS, EXAMPLES, MERGE};
 use super::output::written;
-use super::values::{Binding, Halo, Rows, binding, device, file, halo, part, rows, seconds, size};
+use super::values::{Binding, Halo, Rows, binding, device, file, fraction, halo, part, rows, seconds, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
@@ -156,7 +156,8 @@ pub struct JobArgs {
 
     /// Compute this fraction of the chunks once more and compare every byte, such as 0.01, or 1 for all of them: those
     /// of a GPU on the CPU, and those of the CPU with other instructions. A difference is an error
-    #[arg(long, value_name = "FRACTION", help_heading = "Checks", allow_negative_numbers = true)]
+    #[arg(long, value_name = "FRACTION", value_parser = fraction, help_heading = "Checks",
+        allow_negative_numbers = true)]
     pub verify: Option<f64>,
 
     /// How GPUs multiply matrices of f32: full, or on tensor cores as bf16x3 or tf32, which take 16 or 11 bits of their

@@ -186,6 +186,12 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     seconds.ok_or_else(|| "write a number of seconds, such as 0.5".into())
 }
 
+/// Parses a fraction: `0.01`.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
+    fraction.ok_or_else(|| "write a fraction from 0 to 1, such as 0.01".into())
+}
+
 /// Parses a device. Emulated devices have the rates of [`emulated`].
 pub fn device(text: &str) -> Result<DeviceChoice, Error> {
     Ok(match text.parse()? {

@@ -437,6 +437,7 @@ fn mistakes(device: &str) -> Outcome {
         (one("none.cu:k", "a = \"a.npy\"", ""), 1, vec![at_one, "none.cu: the kernel cannot be read"]),
         (one("sum(a)", "a = \"a.npy\"", "devise = \"cpu\""), 2, vec![at_one, "--devise", "--device"]),
         (one("sum(a)", "a = \"a.npy\"", "workers = \"many\""), 2, vec![at_one, "--workers", "many"]),
+        (one("sum(a)", "a = \"a.npy\"", "verify = 2"), 2, vec![at_one, "--verify", "a fraction from 0 to 1"]),
         (one("sum(a)", "a = \"a.npy\"", "device = [\"cpu\", \"cpu\"]"), 2, vec![at_one, "--device"]),
         (one("sum(a)", "a = \"a.npy\"", "threads = 5"), 2, vec![at_one, "--threads applies only to kernels"]),
         (one("sum(a)", "a = \"a.npy\"", "rows = \"0..4096\""), 2, vec![at_one, "--rows A..B needs --partial"]),

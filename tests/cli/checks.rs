@@ -40,11 +40,10 @@ fn verify(device: &str) -> Outcome {
 
 fn refused(device: &str) -> Outcome {
     let place = place(device);
-    for fraction in ["-1", "1.01", "NaN"] {
-        let words = [fraction, "set a fraction from 0 to 1"];
-        place.refused(2, &words, &["sum(x)", "x=x.npy", "--verify", fraction]);
+    for fraction in ["-1", "1.01", "NaN", "1%"] {
+        let value = format!("'{fraction}' for '--verify");
+        place.refused(2, &[&value, "write a fraction from 0 to 1"], &["sum(x)", "x=x.npy", "--verify", fraction]);
     }
-    place.refused(2, &["--verify", "1%"], &["sum(x)", "x=x.npy", "--verify", "1%"]);
     place.raw("k.cu", b"extern \"C\" __global__ void k(const double *x, double *y, long long rows) {}");
     let words = ["'k' has no host kernel that could verify it", "run it without verification"];
     place.refused(2, &words, &["k.cu:k", "x=x.npy", "y=y.npy", "--verify", "0.5"]);
