@@ -414,15 +414,15 @@ impl Policy {
         if now <= begin {
             return;
         }
-        let seconds = now - begin;
-        let [computed, staged] = self.chunks_of_window();
-        let all = computed + staged;
         if let Some(before) = self.before {
             if self.is_changed_from(before, now) {
                 self.set(self.limits, now);
             }
             return;
         }
+        let seconds = now - begin;
+        let [computed, staged] = self.chunks_of_window();
+        let all = computed + staged;
         let Limits { compute, stage, .. } = self.limits;
         let enough = (CHUNKS_PER_WORKER * (compute + stage) as u64).max(LEAST_CHUNKS);
         let enough_staged = if stage == 0 { 0 } else { LEAST_STAGED.max(stage as u64) };

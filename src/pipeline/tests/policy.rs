@@ -289,16 +289,21 @@ fn ratios(hosts: u64, chunks: f64, slow: f64, large: f64) -> Vec<f64> {
     }))
 }
 
+/// Prints how good the policy was, for documents, and returns on how many hosts it was not.
+fn under(ratios: &[f64]) -> usize {
+    let under = ratios.iter().filter(|ratio| **ratio < 0.95).count();
+    println!("{} hosts, the worst {:.3}, {under} of them under 0.95", ratios.len(), ratios[0]);
+    under
+}
+
 /// A job of 64 GB, which takes 0.4 to 8 seconds.
 #[test]
 fn the_policy_finds_nearly_the_best_limits() {
     let ratios = ratios(hosts() / 3, 64_000.0, 1.0, 1.0);
-    let under = ratios.iter().filter(|ratio| **ratio < 0.95).count() as f64 / ratios.len() as f64;
     // On the worst host, fewer staging workers than all are best, and each step towards them gains less than a try can
     // tell.
-    assert!(ratios[0] > 0.92 && under < 0.003, "{ratios:?}");
+    assert!(ratios[0] > 0.92 && (under(&ratios) as f64) < 0.003 * ratios.len() as f64, "{ratios:?}");
     assert!(ratios[ratios.len() / 2] > 0.99, "{ratios:?}");
-    println!("{} hosts, the worst {:.3}, {under:.5} of them under 0.95", ratios.len(), ratios[0]);
 }
 
 /// A job of 8 GB, which takes 0.05 to 1 second. It has time for few tries, so later jobs begin with what it found.
@@ -317,6 +322,7 @@ fn a_short_job_has_good_limits() {
 fn a_slow_device_costs_little() {
     for (slow, worst, most) in [(10.0, 0.94, 0.96), (100.0, 0.88, 0.94)] {
         let ratios = ratios(hosts() / 4, 64_000.0, slow, 1.0);
+        under(&ratios);
         assert!(ratios[0] > worst && ratios[ratios.len() / 20] > most, "{slow}: {ratios:?}");
     }
 }
@@ -327,6 +333,7 @@ fn a_slow_device_costs_little() {
 fn large_chunks_of_a_device_cost_little() {
     for (chunks, worst, most) in [(8000.0, 0.82, 0.94), (64_000.0, 0.92, 0.97)] {
         let ratios = ratios(hosts() / 3, chunks, 1.0, 3.0);
+        under(&ratios);
         assert!(ratios[0] > worst && ratios[ratios.len() / 20] > most, "{chunks}: {ratios:?}");
     }
 }
