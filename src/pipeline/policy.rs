@@ -23,7 +23,8 @@
 //! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. After
 //! other limits are set, a window begins when as many chunks are finished as there were workers, or after the time of a
 //! window: most chunks that were begun with the limits before do not count. If more workers stage than before, it also
-//! waits for their first chunks, as long as the rate can be better with all rows that they have sent to the device.
+//! waits for their first chunks, as long as the rate can be better with all rows that they have sent to the device. If
+//! fewer stage, it waits until the device has sent back as many rows more than it got as those that left had there.
 //! Some chunks may still come back in the first window, so a try that seems better is measured in a second one.
 //!
 //! # Warming up
@@ -218,10 +219,11 @@ enum Try {
 /// What is tried, in turn.
 const TRIES: [Try; 10] = [
     Try::AllCompute,
-    Try::AllStage,
-    Try::Beside(0),
-    Try::Beside(2),
+    // The best limits of most machines on which both sides help.
     Try::Beside(1),
+    Try::AllStage,
+    Try::Beside(2),
+    Try::Beside(0),
     Try::Beside(4),
     Try::Step(-1, 0),
     Try::Step(1, 0),
@@ -429,7 +431,10 @@ impl Policy {
         let is_long = all >= enough && seconds >= LEAST_SPAN;
         let is_complete = is_long && (staged >= enough_staged || all >= MOST_CHUNKS * enough);
         let rate = self.rate_since(begin, &before, now);
-        let is_hopeless = rate < HOPELESS * self.rate && seconds >= 0.35 * self.span && self.limits != self.best;
+        // Slots can take longer than a window to come back.
+        let with_all_sent = rate + self.sent_in_window().max(0.0) / seconds;
+        let is_hopeless =
+            with_all_sent < HOPELESS * self.rate && seconds >= 0.35 * self.span && self.limits != self.best;
         if is_complete {
             self.span = seconds;
         }
@@ -447,19 +452,32 @@ impl Policy {
         if computed + staged < (workers as u64).max(LEAST_STAGED) && seconds < span {
             return false;
         }
-        let joined = self.limits.stage.saturating_sub(before.stage) as u64;
-        if staged >= joined || seconds >= LONGEST_CHANGE * span {
+        if seconds >= LONGEST_CHANGE * span {
+            return true;
+        }
+        let (stage, staging) = (self.limits.stage, before.stage);
+        if stage < staging {
+            let on_device = filled.rows - tallies[STAGED].rows;
+            return on_device + self.sent_in_window() <= on_device * stage as f64 / staging as f64;
+        }
+        let joined = (stage - staging) as u64;
+        if staged >= joined {
             return true;
         }
         // Slots can take longer than a window to come back. A slow device shows when all have been filled.
-        let on_device = (self.filled.rows - filled.rows) - (self.tallies[STAGED].rows - tallies[STAGED].rows);
-        let rate = self.rate_since(*begin, tallies, now) + on_device.max(0.0) / seconds;
-        self.filled.chunks - filled.chunks >= joined && rate < self.rate
+        let with_all_sent = self.rate_since(*begin, tallies, now) + self.sent_in_window().max(0.0) / seconds;
+        self.filled.chunks - filled.chunks >= joined && with_all_sent < self.rate
     }
 
     /// Returns the chunks that were finished in the window: computed and staged.
     fn chunks_of_window(&self) -> [u64; 2] {
         [COMPUTED, STAGED].map(|side| self.tallies[side].chunks - self.window.tallies[side].chunks)
+    }
+
+    /// Returns the rows that were sent to the device in the window, less those that came back.
+    fn sent_in_window(&self) -> f64 {
+        let Window { tallies, filled, .. } = &self.window;
+        (self.filled.rows - filled.rows) - (self.tallies[STAGED].rows - tallies[STAGED].rows)
     }
 
     /// Returns the rows per second of both sides since `begin`, when the tallies were `before`.

@@ -31,8 +31,13 @@ fn device(seed: u64, kernel: f64, staging: f64) -> Emulated {
 
 /// Runs `y = x + 1; sum(y)` on the CPU and these devices, and checks the rows.
 fn run(devices: Vec<Emulated>, timeline: bool) -> Result<Report, Failed> {
-    let x = numbers(ROWS, 7);
-    let mut y = vec![f64::NAN; ROWS];
+    run_rows(ROWS, devices, timeline)
+}
+
+/// The same with so many rows.
+fn run_rows(rows: usize, devices: Vec<Emulated>, timeline: bool) -> Result<Report, Failed> {
+    let x = numbers(rows, 7);
+    let mut y = vec![f64::NAN; rows];
     let engine = Engine::builder().device(DeviceChoice::CpuAndEmulated(devices)).workers(WORKERS).chunk(16 * 4096);
     let job = Job::eval("y = x + 1; sum(y)")?.input("x", &x).output("y", &mut y).timeline(timeline);
     let report = engine.build()?.run(job)?;
@@ -89,12 +94,15 @@ fn staging_ends() -> Outcome {
 }
 
 fn nobody_stages() -> Outcome {
+    // Too few rows to try both sides at once. The workers of an emulated machine do not share its cores, so that would
+    // be faster.
+    let all = ROWS / 4;
     for seed in 0..4 {
         // A core computes twice as many rows as it stages.
-        let report = run(vec![device(seed, 1e9, 1e6).cpu_rate(2e6)], false)?;
+        let report = run_rows(all, vec![device(seed, 1e9, 1e6).cpu_rate(2e6)], false)?;
         let [cpu, staged] = rows(&report)[..] else { return Err("two devices".into()) };
         check(staged * 10 < cpu, format!("seed {seed}: {cpu} rows computed, {staged} staged"))?;
-        let best = ROWS as f64 / (WORKERS as f64 * 2e6);
+        let best = all as f64 / (WORKERS as f64 * 2e6);
         let ratio = seconds(&report) / best;
         check((0.8..1.1).contains(&ratio), format!("seed {seed}: {ratio} of the time of {WORKERS} cores"))?;
     }

@@ -509,40 +509,123 @@ fn windows(policy: &mut Policy, from: u64, count: u64, chunks: u64) {
     }
 }
 
-/// Computes a chunk of 1000 rows in every tenth of a millisecond until staging is tried; a window takes 8 ms. Then
-/// fills so many slots of so many rows, and computes a chunk in every 0.7 ms, so that the rate is far lower. Returns
-/// how many are computed before a window begins.
-fn computed_before_a_window(slots: u64, rows: u64) -> usize {
-    let mut policy = Policy::new(8, 4, 1_000_000_000, Some(Limits::of(8, 0)));
-    let us = Duration::from_micros;
-    let compute = |policy: &mut Policy, begun: u64, time: u64| {
-        policy.begin(us(begun));
-        policy.computed(1000, us(time), us(begun), us(begun + time));
-    };
-    let mut now = 0;
-    while policy.limits().stage == 0 {
-        compute(&mut policy, now, 100);
-        now += 100;
+/// A policy with eight cores and four staging workers, and the time so far in microseconds.
+struct Told {
+    policy: Policy,
+    now: u64,
+}
+
+impl Told {
+    fn new(known: Limits) -> Told {
+        Told { policy: Policy::new(8, 4, 1_000_000_000, Some(known)), now: 0 }
     }
-    assert_eq!(policy.limits(), Limits::of(3, 4));
-    for slot in 1..=slots {
-        policy.filled(rows, us(100), us(now + slot));
+
+    /// Computes a chunk of 1000 rows in this time.
+    fn compute(&mut self, time: u64) {
+        let us = Duration::from_micros;
+        self.policy.begin(us(self.now));
+        self.policy.computed(1000, us(time), us(self.now), us(self.now + time));
+        self.now += time;
     }
-    let mut begins = (0..).map(|k| {
-        compute(&mut policy, now + 700 * k, 700);
-        policy.before.is_none()
-    });
-    begins.position(|begins| begins).expect("a window begins") + 1
+
+    /// Fills so many slots of so many rows.
+    fn fill(&mut self, slots: u64, rows: u64) {
+        for _ in 0..slots {
+            self.now += 1;
+            self.policy.filled(rows, Duration::from_micros(100), Duration::from_micros(self.now));
+        }
+    }
+
+    /// So many slots of so many rows come back.
+    fn drain(&mut self, slots: u64, rows: u64) {
+        for _ in 0..slots {
+            self.now += 1;
+            self.policy.staged(rows, Duration::from_micros(100), Duration::from_micros(self.now));
+        }
+    }
+
+    /// Computes a chunk in every tenth of a millisecond until other limits are tried. A window takes 8 ms.
+    fn compute_until_a_try(&mut self) {
+        let kept = self.policy.limits();
+        while self.policy.limits() == kept {
+            if kept.stage > 0 && self.now % 1600 < 100 {
+                self.fill(1, 1000);
+                self.drain(1, 1000);
+            }
+            self.compute(100);
+        }
+    }
+
+    fn measures(&self) -> bool {
+        self.policy.before.is_none()
+    }
+
+    /// Computes a chunk in this time, again and again, until a window begins. Returns how many.
+    fn computed_before_a_window(&mut self, time: u64) -> usize {
+        let mut computed = 0;
+        while !self.measures() {
+            self.compute(time);
+            computed += 1;
+        }
+        computed
+    }
 }
 
 #[test]
 fn a_window_waits_for_the_first_slots_if_they_can_make_up_for_the_time() {
+    // All eight cores compute. Then four workers stage, too, and a chunk takes seven times as long.
+    let computed = |slots, rows| {
+        let mut told = Told::new(Limits::of(8, 0));
+        told.compute_until_a_try();
+        assert_eq!(told.policy.limits(), Limits::of(8, 4));
+        told.fill(slots, rows);
+        told.computed_before_a_window(700)
+    };
     // One slot is still being filled: for two windows at most, of which each has nearly twelve chunks.
-    assert_eq!(computed_before_a_window(3, 1), 23);
+    assert_eq!(computed(3, 1), 23);
     // All are filled, but even with their rows the rate is lower than before.
-    assert_eq!(computed_before_a_window(4, 1), 12);
+    assert_eq!(computed(4, 1), 12);
     // It is higher, once they are back.
-    assert_eq!(computed_before_a_window(4, 1_000_000), 23);
+    assert_eq!(computed(4, 1_000_000), 23);
+}
+
+#[test]
+fn a_window_does_not_count_slots_of_those_that_have_left() {
+    let mut told = Told::new(Limits::of(3, 4));
+    // Slots that the device has all the time.
+    told.fill(8, 20_000);
+    told.compute_until_a_try();
+    assert_eq!(told.policy.limits(), Limits::of(8, 0));
+    // Enough chunks for a window, but the slots would count in it.
+    (0..16).for_each(|_| told.compute(100));
+    told.drain(7, 20_000);
+    assert!(!told.measures());
+    told.drain(1, 20_000);
+    assert!(told.measures());
+    // The device never sends them back: two windows, and no more.
+    let mut lost = Told::new(Limits::of(3, 4));
+    lost.fill(8, 20_000);
+    lost.compute_until_a_try();
+    assert!((150..170).contains(&lost.computed_before_a_window(100)));
+}
+
+#[test]
+fn a_try_is_not_given_up_before_the_first_slots_could_be_back() {
+    // A window in which a chunk takes four times as long as before, while the device has so many rows. Returns whether
+    // the try goes on for half of a window.
+    let goes_on = |rows| {
+        let mut told = Told::new(Limits::of(8, 0));
+        told.compute_until_a_try();
+        told.fill(4, 1);
+        told.drain(4, 1);
+        told.computed_before_a_window(100);
+        let tried = told.policy.limits();
+        told.fill(4, rows);
+        (0..10).for_each(|_| told.compute(400));
+        told.policy.limits() == tried
+    };
+    assert!(!goes_on(1));
+    assert!(goes_on(10_000));
 }
 
 #[test]
