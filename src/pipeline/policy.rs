@@ -219,7 +219,7 @@ enum Try {
 /// What is tried, in turn.
 const TRIES: [Try; 10] = [
     Try::AllCompute,
-    // The best limits of most machines on which both sides help.
+    // In the model of the tests, the best limits of most hosts on which both sides help.
     Try::Beside(1),
     Try::AllStage,
     Try::Beside(2),
@@ -431,10 +431,9 @@ impl Policy {
         let is_long = all >= enough && seconds >= LEAST_SPAN;
         let is_complete = is_long && (staged >= enough_staged || all >= MOST_CHUNKS * enough);
         let rate = self.rate_since(begin, &before, now);
-        // Slots can take longer than a window to come back.
-        let with_all_sent = rate + self.sent_in_window().max(0.0) / seconds;
-        let is_hopeless =
-            with_all_sent < HOPELESS * self.rate && seconds >= 0.35 * self.span && self.limits != self.best;
+        let is_hopeless = self.with_all_sent(rate, now) < HOPELESS * self.rate
+            && seconds >= 0.35 * self.span
+            && self.limits != self.best;
         if is_complete {
             self.span = seconds;
         }
@@ -464,9 +463,9 @@ impl Policy {
         if staged >= joined {
             return true;
         }
-        // Slots can take longer than a window to come back. A slow device shows when all have been filled.
-        let with_all_sent = self.rate_since(*begin, tallies, now) + self.sent_in_window().max(0.0) / seconds;
-        self.filled.chunks - filled.chunks >= joined && with_all_sent < self.rate
+        // A slow device shows when all have been filled.
+        let rate = self.rate_since(*begin, tallies, now);
+        self.filled.chunks - filled.chunks >= joined && self.with_all_sent(rate, now) < self.rate
     }
 
     /// Returns the chunks that were finished in the window: computed and staged.
@@ -478,6 +477,12 @@ impl Policy {
     fn sent_in_window(&self) -> f64 {
         let Window { tallies, filled, .. } = &self.window;
         (self.filled.rows - filled.rows) - (self.tallies[STAGED].rows - tallies[STAGED].rows)
+    }
+
+    /// Returns the rows per second of the window, which are `rate` so far, if all rows that it sent to the device came
+    /// back now: slots can take longer than a window.
+    fn with_all_sent(&self, rate: f64, now: f64) -> f64 {
+        rate + self.sent_in_window().max(0.0) / (now - self.window.begin)
     }
 
     /// Returns the rows per second of both sides since `begin`, when the tallies were `before`.
