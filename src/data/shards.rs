@@ -81,6 +81,11 @@ impl Shards {
         self.shards.iter().map(|shard| shard.rows.end - shard.rows.start).sum()
     }
 
+    /// Returns whether devices hold some of the rows, and the host the others.
+    pub(crate) fn are_divided(&self) -> bool {
+        self.is_full() && self.rows_on_devices() < self.rows
+    }
+
     /// Returns the index, among all rows on the host, of the first one at or after `row`.
     pub(crate) fn host_row(&self, row: u64) -> u64 {
         let before = |shard: &Shard| shard.rows.end.min(row).saturating_sub(shard.rows.start);

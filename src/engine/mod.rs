@@ -54,7 +54,7 @@ use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun, PanelLayout};
 use crate::panics;
 use crate::pipeline::{
-    self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, TIMED_EVERY, Verification, Work,
+    self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, Sharded, TIMED_EVERY, Verification, Work,
 };
 use crate::plan::{DevicePlan, Plan, RunLimits};
 use crate::report::{Medium, Report};
@@ -244,6 +244,7 @@ impl Engine {
         // Rows that stay on a device are lost with it. A run that begins anew writes all rows again, which those that
         // are encoded cannot be.
         let has_shards = columns.sharded().any(|sharded| sharded.is_some());
+        let is_divided = columns.sharded().flatten().any(Sharded::is_divided);
         let is_survivable = plan.devices.len() > 1 && !has_shards && !(operator.begins_anew() && plan.encode_bytes > 0);
         let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
@@ -303,7 +304,9 @@ impl Engine {
                 (known, fastest) = self.learned.next(kind, Limits::of(cores, stagers));
             }
             work.arbiter = match crew {
-                Some(size) => Some(Arbiter::crew(size, claimed, takes_turns, known)),
+                // Rows that are on a device leave the workers nothing to do until the others come, for which a crew
+                // that had followed would be too small. It tries nothing, as with few rows.
+                Some(size) => Some(Arbiter::crew(size, if is_divided { 0 } else { claimed }, takes_turns, known)),
                 None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), claimed, takes_turns, known, fastest)),
             };
         }

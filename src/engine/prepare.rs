@@ -227,9 +227,9 @@ impl Engine {
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.compacts());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
         // Devices claim whole tiles of products, wherever the rows are.
-        let has_products = !kernel.columns.products.is_empty();
-        let sharded: Vec<_> = columns.sharded().map(|sharded| sharded.filter(|_| !has_products)).collect();
-        let mut segments = segments(&sharded, rows, kernel.columns.unit_rows(), &names, keeps);
+        let in_order = keeps || !kernel.columns.products.is_empty();
+        let sharded: Vec<_> = columns.sharded().collect();
+        let mut segments = segments(&sharded, rows, kernel.columns.unit_rows(), &names, in_order);
         for Segment { rows, .. } in &mut segments {
             *rows = rows.start.max(bound.range.start)..rows.end.min(bound.range.end);
         }

@@ -14,6 +14,9 @@
 //! * Below it, chunks of twice the size, if they were halved, because short copies are slow. Below [`IDLE`], in turn
 //!   with fewer workers, so that the load becomes [`AIM`].
 //!
+//! If some rows of the run are on the device already, nothing is tried: the load tells nothing while the workers have
+//! such rows.
+//!
 //! Fewer workers stay if the rate stays; every other change stays if the rate rises. After a change that did not stay,
 //! the next one is tried after twice as many windows.
 

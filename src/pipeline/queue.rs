@@ -50,10 +50,12 @@ pub(crate) struct Queue<'w> {
 }
 
 /// The rows of the tiles that a device claims, and of the panels in each of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Panels {
     tile_rows: u64,
     panel_rows: u64,
+    /// The first rows of segments, which no chunk has with rows before.
+    borders: Vec<u64>,
 }
 
 /// A contiguous range of rows that the same workers may claim.
@@ -183,10 +185,20 @@ impl<'w> Queue<'w> {
     }
 
     /// Makes devices claim whole tiles of `tile_rows` rows, and chunks in panels of `panel_rows`, both of which are
-    /// whole tiles of the queue. There are no segments with owners.
-    pub(crate) fn in_panels(self, tile_rows: usize, panel_rows: usize) -> Self {
+    /// whole tiles of the queue. There are no segments with owners. Tiles cross the borders of segments; chunks do not.
+    pub(crate) fn in_panels(mut self, tile_rows: usize, panel_rows: usize) -> Self {
         debug_assert!(tile_rows.is_multiple_of(panel_rows) && (panel_rows as u64).is_multiple_of(self.tile_rows));
-        Queue { panels: Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64 }), ..self }
+        debug_assert!(self.segments.iter().all(|segment| segment.owner.is_none()));
+        let borders = self.segments.iter().map(|segment| segment.rows.start).collect();
+        self.panels = Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64, borders });
+        self.segments.dedup_by(|next, before| {
+            let follows = before.rows.end == next.rows.start;
+            before.rows.end = if follows { next.rows.end } else { before.rows.end };
+            follows
+        });
+        let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
+        next.common.segments = self.segments.iter().filter(|segment| !segment.rows.is_empty()).cloned().collect();
+        self
     }
 
     /// Makes workers claim lots, which begin at these rows, in whole tiles.
@@ -262,7 +274,7 @@ impl<'w> Queue<'w> {
     /// Claims the next chunk of the common segments for a worker of a device, of the device's tile if it claims whole
     /// ones.
     pub(crate) fn claim_for(&self, (device, worker): (usize, usize), most: usize) -> Option<Chunk> {
-        let Some(panels) = self.panels else { return self.claim_by((device, worker), most) };
+        let Some(panels) = &self.panels else { return self.claim_by((device, worker), most) };
         if self.is_stopped() {
             return None;
         }
@@ -275,8 +287,10 @@ impl<'w> Queue<'w> {
             own.push(tile.clone());
             *rest = tile;
         }
-        let left_of_panel = panels.panel_rows - rest.start % panels.panel_rows;
-        let chunk = take_chunk(rest, self.chunk_of(&all, most).min(left_of_panel), index, common);
+        let end_of_panel = (rest.start / panels.panel_rows + 1) * panels.panel_rows;
+        let behind = panels.borders.partition_point(|border| *border <= rest.start);
+        let end = panels.borders.get(behind).map_or(end_of_panel, |border| end_of_panel.min(*border));
+        let chunk = take_chunk(rest, self.chunk_of(&all, most).min(end - rest.start), index, common);
         next.tell_if_exhausted();
         Some(chunk)
     }
@@ -451,10 +465,14 @@ mod tests {
         #[test]
         fn devices_claim_whole_tiles_in_panels(
             rows in 0u64..3_000_000, tiles in 1usize..20, panels in 0u32..5,
-            order in prop::collection::vec(0usize..3, 1..50),
+            borders in prop::collection::btree_set(0u64..700, 0..9), order in prop::collection::vec(0usize..3, 1..50),
         ) {
             let (panel, tile) = (TILE_ROWS << panels, TILE_ROWS << 4);
-            let queue = Queue::new(&all(rows), TILE_ROWS, tiles * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
+            let borders = borders.into_iter().map(|tiles| (tiles * TILE_ROWS as u64).min(rows));
+            let borders: Vec<u64> = [0].into_iter().chain(borders).chain([rows]).collect();
+            let segment = |pair: &[u64]| Segment { rows: pair[0]..pair[1], owner: None, fully_resident: false };
+            let segments: Vec<Segment> = borders.windows(2).map(segment).collect();
+            let queue = Queue::new(&segments, TILE_ROWS, tiles * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let queue = queue.in_panels(tile, panel);
             let mut claimed: Vec<Vec<Range<u64>>> = vec![vec![]; 3];
             // At last, each device claims what is left of its tile.
@@ -464,6 +482,7 @@ mod tests {
                 if let Some(chunk) = queue.claim_for((device, 0), usize::MAX) {
                     let rows = chunk.rows();
                     prop_assert_eq!(rows.start / panel as u64, (rows.end - 1) / panel as u64, "within a panel");
+                    prop_assert!(!borders.iter().any(|border| rows.start < *border && *border < rows.end));
                     claimed[device].push(rows);
                 }
             }

@@ -47,6 +47,11 @@ impl Sharded {
         window.start * self.elements..window.end * self.elements
     }
 
+    /// Returns whether devices hold some of the rows, and the host the others.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.shards.are_divided()
+    }
+
     /// Returns whether both columns use the same shards.
     pub(crate) fn is_same(&self, other: &Sharded) -> bool {
         Arc::ptr_eq(&self.shards, &other.shards)

@@ -188,3 +188,19 @@ fn rows_stay_on_the_device_between_passes() {
         assert!(run(number, &limited).iter().all(|copied| *copied >= bytes), "{number}");
     }
 }
+
+#[test]
+fn rows_that_fit_stay_on_the_device_wherever_they_end() {
+    let x = random(300_000, 16, 51);
+    let bytes = (x.len() * size_of::<f64>()) as u64;
+    let mut before = bytes;
+    // Blocks and panels are as large as they can be, so that rows get the memory beyond them, and end within a chunk.
+    for memory in (150 << 20..176 << 20).step_by(5 << 20) {
+        let engine = Engine::builder().device(Emulated::new()).device_memory(memory).chunk(2 << 20).build().unwrap();
+        let how = || KMeans::from_centers(x.slice(s![..3, ..]).to_owned()).iterations(2);
+        let all = copied(&engine, |matrices| drop(matrices.kmeans(&input(&x), how()).unwrap()));
+        assert!(all[0] >= bytes && all.len() == 3 && all[1] == all[2], "{memory}: {all:?}");
+        assert!(all[1] + (4 << 20) < before, "{memory}: {all:?}, but {before} with less memory");
+        before = all[1];
+    }
+}
