@@ -1,7 +1,7 @@
 //! Threads of Overshot for a few pieces of work.
 //!
-//! Overshot never uses rayon's global pool: it belongs to the calling program, whose jobs may block all of its
-//! threads until we are done.
+//! Jobs never use rayon's global pool: it belongs to the calling program, whose jobs may block all of its threads
+//! until they are done.
 
 use std::io;
 use std::thread;

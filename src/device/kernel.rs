@@ -9,7 +9,7 @@ use super::product::Precision;
 pub(crate) use super::product::{ColumnProduct, Side};
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
-use crate::error::{Error, KernelError};
+use crate::error::{Error, KernelError, Result};
 
 /// Rows of a **tile** of an expression. A tile is the unit of reductions: every tile starts at a multiple of this row
 /// number and is reduced separately in a fixed order. So no result depends on where chunks begin or end. Chunks are
@@ -368,12 +368,19 @@ impl Resident {
         Resident { words: OnceLock::new(), len }
     }
 
+    /// An array of `len` bytes that `fill` writes. They are 0 before.
+    pub(crate) fn filled(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
+        let mut words = vec![0_u64; len.div_ceil(8)];
+        fill(&mut bytemuck::cast_slice_mut(&mut words)[..len])?;
+        Ok(Resident { words: OnceLock::from(words), len })
+    }
+
     /// Copies these bytes, and zeros for those that are missing. Does nothing if the bytes are known.
     pub(crate) fn set(&self, bytes: &[u8]) {
         self.words.get_or_init(|| {
             let mut words = vec![0; self.len.div_ceil(8)];
-            let to: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-            to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            let known = bytes.len().min(self.len);
+            bytemuck::cast_slice_mut(&mut words)[..known].copy_from_slice(&bytes[..known]);
             words
         });
     }

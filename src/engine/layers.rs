@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::check::{BoundJob, Checked, Column, Given, LateRow, MOST_ROW_BYTES, outputs_of, values_of};
 use super::shapes::{self, RowNeeds, Shaped, Wide};
+use super::transpose::transpose;
 use crate::data::{Dtype, numpy_shape};
 use crate::device::kernel::Resident;
-use crate::device::product::{Float, MatrixProduct};
+use crate::device::product::MatrixProduct;
 use crate::error::{JobError, Result};
 use crate::expr::{
     BoundLayer, BoundLayers, BoundMatrix, BoundProduct, Extent, Layer, Layers, Multiplicand, Multiplied, Program,
@@ -289,14 +290,17 @@ impl Binding<'_> {
         if bytes as u64 > MOST_ROW_BYTES {
             return Err(JobError::LargeRow { name: name.clone(), bytes: bytes as u64, most: MOST_ROW_BYTES }.into());
         }
-        let mut matrix = vec![0; bytes];
-        self.checked.source(self.arrays[input]).0.read(0, &mut matrix)?;
-        if *is_transposed {
-            matrix = transposed(&matrix, product.float, product.inner);
-        }
+        let source = self.checked.source(self.arrays[input]).0;
+        let matrix = Resident::filled(bytes, |matrix| match is_transposed {
+            false => source.read(0, matrix),
+            true => {
+                let mut rows = vec![0; bytes];
+                source.read(0, &mut rows)?;
+                transpose(&rows, product.float, product.inner, matrix)
+            }
+        })?;
         self.factors.insert(label.clone(), (dtype, width.into_iter().collect()));
-        let matrix = Arc::new(Resident::new(&matrix));
-        Ok(BoundMatrix { label: label.clone(), of: of.clone(), product, matrix })
+        Ok(BoundMatrix { label: label.clone(), of: of.clone(), product, matrix: Arc::new(matrix) })
     }
 
     /// The columns of all inputs: arrays of the job, then those of earlier passes.
@@ -327,52 +331,6 @@ fn check_dtypes(label: &str, (what, dtype): (&str, Dtype), (other, other_dtype):
         false => {
             let factors = format!("{what} is {dtype} and {other} is {other_dtype}");
             Err(JobError::MatrixDtype { product: label.to_owned(), factors }.into())
-        }
-    }
-}
-
-/// The bytes of a matrix of `f32` or `f64` with rows of `length` elements, whose rows become columns.
-fn transposed(bytes: &[u8], float: Float, length: usize) -> Vec<u8> {
-    match float {
-        Float::F32 => transposed_as::<4>(bytes, length),
-        Float::F64 => transposed_as::<8>(bytes, length),
-    }
-}
-
-/// Elements have `N` bytes. They go in squares, whose rows and columns stay in the cache.
-fn transposed_as<const N: usize>(bytes: &[u8], length: usize) -> Vec<u8> {
-    const SIDE: usize = 32;
-    let (from, _) = bytes.as_chunks::<N>();
-    let rows = from.len() / length.max(1);
-    let mut to = vec![[0; N]; rows * length];
-    for (row, column) in
-        (0..rows).step_by(SIDE).flat_map(|row| (0..length).step_by(SIDE).map(move |column| (row, column)))
-    {
-        for column in column..length.min(column + SIDE) {
-            for row in row..rows.min(row + SIDE) {
-                to[column * rows + row] = from[row * length + column];
-            }
-        }
-    }
-    to.into_flattened()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_become_columns() {
-        for (rows, length) in [(0, 3), (1, 1), (3, 5), (32, 32), (33, 65), (100, 1), (1, 100)] {
-            let element = |number: usize, size: usize| (number as u64).to_le_bytes()[..size].to_vec();
-            for float in [Float::F32, Float::F64] {
-                let of = |numbers: &mut dyn Iterator<Item = usize>| -> Vec<u8> {
-                    numbers.flat_map(|number| element(number, float.size())).collect()
-                };
-                let matrix = of(&mut (0..rows * length));
-                let expected = of(&mut (0..length).flat_map(|k| (0..rows).map(move |row| row * length + k)));
-                assert_eq!(transposed(&matrix, float, length), expected, "{rows} rows of {length} {float:?}");
-            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod reports;
 mod result_outputs;
 mod resume;
 mod shapes;
+mod transpose;
 mod unneeded;
 mod versions;
 

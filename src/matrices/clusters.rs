@@ -1,9 +1,11 @@
 //! Clusters of rows around centers: k-means.
 
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip};
+use ndarray::{Array1, Array2, ArrayView2, Axis, Zip};
 
 use super::table::Table;
-use super::{Matrices, array, matrix, not_negative, number, possible, scale, shape_error, small, small_row, start};
+use super::{
+    Matrices, array, largest, matrix, not_negative, number, possible, scale, shape_error, small, small_row, start,
+};
 use crate::data::{Input, Output};
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -105,14 +107,14 @@ struct Near {
 
 impl Near {
     fn new(centers: &Array2<f64>, shift: Array1<f64>, is_f32: bool) -> Near {
-        let mut near = centers - &shift;
-        let mut scale = scale(&near);
+        let mut near = Zip::from(centers).and_broadcast(&shift).par_map_collect(|center, shift| center - shift);
+        let mut scale = scale(largest(&near));
         if is_f32 {
             // The kernel multiplies by an `f32`.
             scale = scale.clamp(2.0_f64.powi(-100), 2.0_f64.powi(100));
         }
-        near *= scale;
-        let norms = near.map_axis(Axis(1), |center| center.dot(&center));
+        near.par_mapv_inplace(|value| value * scale);
+        let norms = Zip::from(near.rows()).par_map_collect(|center| center.dot(&center));
         Near { shift, scale, centers: near, norms, is_f32 }
     }
 
@@ -139,34 +141,42 @@ impl Near {
 /// Returns the median of the centers in each column, in the dtype of products. A few centers that are far from all rows
 /// do not move it.
 fn middle(centers: &Array2<f64>, is_f32: bool) -> Array1<f64> {
-    let of_column = |column: ArrayView1<'_, f64>| {
+    Zip::from(centers.columns()).par_map_collect(|column| {
         let mut values = column.to_vec();
         let half = values.len() / 2;
         let median = *values.select_nth_unstable_by(half, f64::total_cmp).1;
         if is_f32 { f64::from(median as f32) } else { median }
-    };
-    centers.columns().into_iter().map(of_column).collect()
+    })
 }
 
 /// What a pass finds.
-struct Sums {
+struct Sums<'r> {
     counts: Array1<u64>,
     /// The sums of the rows of each center, counted from the shift and scaled.
-    sums: Array2<f64>,
+    sums: ArrayView2<'r, f64>,
     /// The sum of the squares of all rows, counted from the shift and scaled; NaN if it was not asked for.
     squares: f64,
 }
 
-impl Sums {
+impl<'r> Sums<'r> {
+    /// Takes them from the report of a pass.
+    fn of(report: &'r Report, near: &Near, with_squares: bool) -> Result<Sums<'r>> {
+        let sums = matrix(report, "s", near.centers.nrows())?;
+        if !Zip::from(sums).par_fold(|| true, |all, sum| all & sum.is_finite(), |one, other| one & other) {
+            return Err(MatrixError::NotFinite { name: "x" }.into());
+        }
+        let counts = array(report, "n")?.values().map(|count| count.as_f64() as u64).collect();
+        Ok(Sums { counts, sums, squares: if with_squares { number(report, "squares")? } else { f64::NAN } })
+    }
+
     /// Returns the means of the rows of each center; those without rows stay.
     fn means(&self, near: &Near, centers: &Array2<f64>) -> Array2<f64> {
-        let mut means = centers.clone();
-        Zip::from(means.rows_mut()).and(self.sums.rows()).and(&self.counts).for_each(|mut mean, sum, &count| {
-            if count > 0 {
-                mean.assign(&(&sum / count as f64 / near.scale + &near.shift));
-            }
-        });
-        means
+        let counts = self.counts.view().insert_axis(Axis(1));
+        let all = Zip::from(centers).and(&self.sums).and_broadcast(&counts).and_broadcast(&near.shift);
+        all.par_map_collect(|&center, &sum, &count, &shift| match count {
+            0 => center,
+            _ => sum / count as f64 / near.scale + shift,
+        })
     }
 
     /// Returns the mean of the variances of the columns, scaled.
@@ -221,7 +231,8 @@ impl Matrices<'_> {
         while !converged && iterations < how.iterations {
             let near = Near::new(&centers, shift.clone(), table.is_f32());
             let needs_variance = how.tolerance > 0.0 && end.is_none();
-            let found = self.lloyd(&table, &near, needs_variance, None)?;
+            let report = self.lloyd(&table, &near, needs_variance, None)?;
+            let found = Sums::of(&report, &near, needs_variance)?;
             if needs_variance {
                 end = Some((near.scale, how.tolerance * found.variance()));
             }
@@ -233,7 +244,8 @@ impl Matrices<'_> {
             iterations += 1;
         }
         let near = Near::new(&centers, middle(&centers, table.is_f32()), table.is_f32());
-        let last = self.lloyd(&table, &near, true, how.labels)?;
+        let report = self.lloyd(&table, &near, true, how.labels)?;
+        let last = Sums::of(&report, &near, true)?;
         Ok(Clusters { inertia: last.inertia(&near), counts: last.counts, centers, iterations, converged })
     }
 
@@ -272,18 +284,12 @@ impl Matrices<'_> {
     }
 
     /// Reads all rows once.
-    fn lloyd(&self, table: &Table<'_>, near: &Near, with_squares: bool, labels: Option<Output<'_>>) -> Result<Sums> {
+    fn lloyd(&self, table: &Table<'_>, near: &Near, with_squares: bool, labels: Option<Output<'_>>) -> Result<Report> {
         let mut job = near.lloyd(table, with_squares)?;
         if let Some(labels) = labels {
             job = job.output("labels", labels);
         }
-        let report = self.run(job)?;
-        let sums = matrix(&report, "s", near.centers.nrows())?;
-        if !sums.iter().all(|sum| sum.is_finite()) {
-            return Err(MatrixError::NotFinite { name: "x" }.into());
-        }
-        let counts = array(&report, "n")?.values().map(|count| count.as_f64() as u64).collect();
-        Ok(Sums { counts, sums, squares: if with_squares { number(&report, "squares")? } else { f64::NAN } })
+        self.run(job)
     }
 }
 

@@ -177,7 +177,7 @@ impl Matrices<'_> {
         let (mut values, mut vectors, mut turn) = (Array1::zeros(0), Array2::zeros((width, 0)), f64::INFINITY);
         for _ in 0..how.iterations {
             let block = orthonormal(following, &basis);
-            following = matrix(&self.run(multiply(&table, &mean, &block)?)?, "z", width)? / (rows - 1) as f64;
+            following = &matrix(&self.run(multiply(&table, &mean, &block)?)?, "z", width)? / (rows - 1) as f64;
             basis = beside(&basis, &block);
             products = beside(&products, &following);
             let inner = basis.t().dot(&products);

@@ -32,7 +32,7 @@ mod tests;
 
 use std::fmt;
 
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Zip};
 
 pub use clusters::{Clusters, KMeans};
 pub use components::{Method, Pca, PrincipalComponents};
@@ -42,7 +42,7 @@ pub use neighbors::Neighbors;
 
 use self::table::Table;
 use crate::arrays::Resident;
-use crate::data::{ArrayValue, Input};
+use crate::data::{ArrayValue, Dtype, Input};
 use crate::device::Precision;
 use crate::engine::Engine;
 use crate::error::{Error, MatrixError, Result};
@@ -154,19 +154,15 @@ fn array<'r>(report: &'r Report, name: &str) -> Result<&'r ArrayValue> {
 
 /// Returns the numbers of a result, whatever their dtype and shape.
 fn numbers(report: &Report, name: &str) -> Result<Array1<f64>> {
-    let array = array(report, name)?;
-    // Sums are `f64`, and there may be millions of them.
-    Ok(match array.to_vec::<f64>() {
-        Some(values) => values.into(),
-        None => array.values().map(|value| value.as_f64()).collect(),
-    })
+    Ok(array(report, name)?.values().map(|value| value.as_f64()).collect())
 }
 
-/// Returns the numbers of a result with a row for each of `rows`.
-fn matrix(report: &Report, name: &str, rows: usize) -> Result<Array2<f64>> {
-    let values = numbers(report, name)?;
-    let shape = (rows, values.len() / rows);
-    Ok(values.into_shape_with_order(shape).map_err(|_| MatrixError::NoRows)?)
+/// Returns the sums of a result with a row for each of `rows`. There may be millions of them, so they are not copied.
+fn matrix<'r>(report: &'r Report, name: &str, rows: usize) -> Result<ArrayView2<'r, f64>> {
+    let array = array(report, name)?;
+    let sums: &[f64] = if array.dtype() == Dtype::F64 { bytemuck::cast_slice(array.bytes()) } else { &[] };
+    ArrayView2::from_shape((rows, array.len() / rows), sums)
+        .map_err(|error| Error::Internal(format!("{name}: {error}")))
 }
 
 /// Returns a number of all rows.
@@ -174,18 +170,25 @@ fn number(report: &Report, name: &str) -> Result<f64> {
     Ok(report.value(name)?.ok_or(MatrixError::NoRows)?.as_f64())
 }
 
-/// Returns a power of two by which differences are multiplied before they are squared, so that squares of large values
-/// are finite, and those of small values are not zero. This changes no digit.
-fn scale<'v>(differences: impl IntoIterator<Item = &'v f64>) -> f64 {
-    let finite = differences.into_iter().map(|value| value.abs()).filter(|value| value.is_finite());
-    let largest = finite.fold(0.0, f64::max);
+/// Returns the largest of all magnitudes that are finite.
+fn largest(values: &Array2<f64>) -> f64 {
+    let finite = |value: &f64| if value.is_finite() { value.abs() } else { 0.0 };
+    Zip::from(values).par_fold(|| 0.0, |most: f64, value| most.max(finite(value)), f64::max)
+}
+
+/// Returns a power of two by which differences, of which this is the largest one, are multiplied before they are
+/// squared, so that squares of large values are finite, and those of small values are not zero. This changes no digit.
+fn scale(largest: f64) -> f64 {
     let exponent = if largest > 0.0 { (largest.log2().floor() as i32).clamp(-1000, 1000) } else { 0 };
     2.0_f64.powi(-exponent)
 }
 
 /// Returns small arrays as inputs that borrow nothing, as `f32` or as `f64`.
 fn small(values: ArrayView2<'_, f64>, is_f32: bool) -> Input<'static> {
-    if is_f32 { values.mapv(|value| value as f32).into_shared().into() } else { values.to_owned().into_shared().into() }
+    match is_f32 {
+        true => Zip::from(values).par_map_collect(|value| *value as f32).into_shared().into(),
+        false => values.to_owned().into_shared().into(),
+    }
 }
 
 /// As [`small`], for a row.

@@ -100,7 +100,7 @@ impl Matrices<'_> {
         };
         let job = Job::eval(text)?.input("x", table.input()).input("t", per_row("t", t, table.rows)?);
         let report = self.run(job)?;
-        let (mut products, mut right) = (matrix(&report, "g", table.width)?, numbers(&report, "b")?);
+        let (mut products, mut right) = (matrix(&report, "g", table.width)?.to_owned(), numbers(&report, "b")?);
         let (mut mean, mut mean_of_t) = (Array1::zeros(table.width), 0.0);
         if how.intercept {
             // What the rounding of the means has left in every row. The products of a constant column are nothing else.
@@ -131,6 +131,6 @@ impl Matrices<'_> {
         }
         let job = Job::eval("m = mean(f64(x), axis=0); u = f64(x) - m; g = u.T @ u")?.input("x", table.input());
         let report = self.run(job)?;
-        Ok((numbers(&report, "m")?, matrix(&report, "g", table.width)? / (rows - ddof) as f64))
+        Ok((numbers(&report, "m")?, &matrix(&report, "g", table.width)? / (rows - ddof) as f64))
     }
 }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::solve::times_transposed;
 use super::start::read_rows;
 use super::table::Table;
-use super::{Matrices, possible, scale, shape_error, small, small_row};
+use super::{Matrices, largest, possible, scale, shape_error, small, small_row};
 use crate::data::Input;
 use crate::device::Precision;
 use crate::error::{MatrixError, Result};
@@ -164,7 +164,7 @@ impl Square {
     fn of(one: ArrayView1<'_, f64>, other: ArrayView1<'_, f64>) -> Option<Square> {
         let differences = || one.iter().zip(other).map(|(one, other)| one - other);
         let largest = differences().fold(0.0, |largest: f64, difference| largest.max(difference.abs()));
-        let scale = scale(&[largest]);
+        let scale = scale(largest);
         let scaled: f64 = differences().map(|difference| (difference * scale) * (difference * scale)).sum();
         // NaN is no maximum, but it is in the sum.
         (largest.is_finite() && scaled.is_finite()).then_some(Square { scaled, scale })
@@ -209,7 +209,7 @@ impl<'q> Best<'q> {
     fn new(exact: ArrayView2<'q, f64>, rows: &Array2<f64>, is_f32: bool, count: usize) -> Self {
         let middle = middle(rows, is_f32);
         let queries = &exact - &middle;
-        let scale = scale(queries.iter().chain(&(rows - &middle)));
+        let scale = scale(largest(&queries).max(largest(&(rows - &middle))));
         let scaled = &queries * scale;
         let norms = scaled.map_axis(Axis(1), |query| query.dot(&query));
         Best { exact, middle, queries, scale, scaled, norms, count, near: vec![vec![]; exact.nrows()] }

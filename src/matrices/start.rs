@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::solve::times_transposed;
 use super::table::Table;
-use super::{Matrices, possible, scale};
+use super::{Matrices, largest, possible, scale};
 use crate::engine::Engine;
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
@@ -44,7 +44,7 @@ pub(super) fn plus_plus(matrices: &Matrices<'_>, table: &Table<'_>, count: u64, 
     let middle = sample.mean_axis(Axis(0)).unwrap_or_default();
     let go_on = || matrices.go_on(table.rows);
     let mut near = &sample - &middle;
-    near *= scale(&near);
+    near *= scale(largest(&near));
     let chosen = far_apart(&near, trials as usize, &drawn[rows as usize..], go_on)?;
     Ok(sample.select(Axis(0), &chosen))
 }
