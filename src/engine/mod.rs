@@ -242,10 +242,10 @@ impl Engine {
         let device_timeout = self.device_timeout.filter(|_| columns.in_place().is_none());
         notes.extend(losses::no_timeout(&plan, self.device_timeout, columns.in_place()));
         let is_filling = columns.is_filling();
+        let is_divided = columns.sharded().flatten().any(Sharded::is_divided);
         // Rows that stay on a device are lost with it. A run that begins anew writes all rows again, which those that
         // are encoded cannot be.
         let has_shards = columns.sharded().any(|sharded| sharded.is_some());
-        let is_divided = columns.sharded().flatten().any(Sharded::is_divided);
         let is_survivable = plan.devices.len() > 1 && !has_shards && !(operator.begins_anew() && plan.encode_bytes > 0);
         let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);

@@ -193,7 +193,9 @@ impl<'w> Queue<'w> {
         self.panels = Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64, borders });
         self.segments.dedup_by(|next, before| {
             let follows = before.rows.end == next.rows.start;
-            before.rows.end = if follows { next.rows.end } else { before.rows.end };
+            if follows {
+                before.rows.end = next.rows.end;
+            }
             follows
         });
         let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
