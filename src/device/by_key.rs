@@ -49,7 +49,7 @@ pub(crate) fn sums_by_key(float: Float, keys: usize, width: usize, tile_rows: us
 /// keys, so there are no more classes than a GPU needs to be busy.
 fn warps(keys: usize, width: usize) -> (usize, usize) {
     let strips = width.div_ceil(32);
-    (strips, (1024 / strips).clamp(1, 256).min(keys))
+    (strips, (2048 / strips).clamp(1, 256).min(keys))
 }
 
 fn source(float: Float, keys: usize, width: usize, tile_rows: usize) -> String {
@@ -186,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_has_about_a_thousand_warps() {
+    fn a_launch_has_about_two_thousand_warps() {
         let shapes = [(1000, 1024), (1000, 1), (1000, 33), (1000, 100_000), (3, 32), (1, 1)];
         assert_eq!(
             shapes.map(|(keys, width)| warps(keys, width)),
-            [(32, 32), (1, 256), (2, 256), (3125, 1), (1, 3), (1, 1)]
+            [(32, 64), (1, 256), (2, 256), (3125, 1), (1, 3), (1, 1)]
         );
         let kernel = sums_by_key(Float::F32, 5, 33, 4096);
         assert_eq!((kernel.launch.blocks_per_tile, kernel.launch.threads), (2, 256));
@@ -215,23 +215,24 @@ mod tests {
         if !has_compiler() {
             return;
         }
-        // More rows than a block looks at together; runs of a key, alternating keys, and keys that are none.
+        // More rows than a block looks at together; runs of a key, alternating keys, and keys that are none. Of 300 keys,
+        // 2 and 258 are of one class.
         const ROWS: usize = 2048 + 100;
-        let key = |row: usize| match row % 7 {
-            0 => [-1, 9, i32::MIN, i32::MAX][row / 7 % 4],
-            1..4 => 2,
-            other => ((row / 3 * 31 + other) % 9) as i32,
+        let key = |row: usize, keys: usize| match row % 7 {
+            0 => [-1, keys as i32, i32::MIN, i32::MAX][row / 7 % 4],
+            1..4 => [2, 2, 2, 258 % keys as i32][row / 70 % 4],
+            other => ((row / 3 * 31 + other) % keys) as i32,
         };
         let element = |place: usize| (place * 7919 % 1013) as f64 / 7.0 * [1.0, -1e6, 1e-6][place % 3];
-        let keys: Vec<i32> = (0..ROWS).map(key).collect();
         let mut elements: Vec<f64> = (0..ROWS * 35).map(element).collect();
         elements[..35].fill(f64::NAN);
         // Two strips, the last one of three columns; then one strip of three.
-        for width in [35, 3] {
+        for (keys, width) in [(9, 35), (9, 3), (300, 3)] {
+            let row_keys: Vec<i32> = (0..ROWS).map(|row| key(row, keys)).collect();
             let elements = &elements[..ROWS * width];
-            compare(&sums_by_key(Float::F64, 9, width, 4096), "double", &keys, elements);
+            compare(&sums_by_key(Float::F64, keys, width, 4096), "double", &row_keys, elements);
             let elements: Vec<f32> = elements.iter().map(|&x| x as f32).collect();
-            compare(&sums_by_key(Float::F32, 9, width, 4096), "float", &keys, &elements);
+            compare(&sums_by_key(Float::F32, keys, width, 4096), "float", &row_keys, &elements);
         }
     }
 

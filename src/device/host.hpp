@@ -23,19 +23,19 @@ static Index threadIdx, blockIdx;
 static const unsigned THREADS = 256;
 static ucontext_t contexts[THREADS], host;
 static bool has_ended[THREADS];
-// At a barrier a thread gives way to the next one, and so goes on when all others have come to it.
-static void barrier() {
+// At a barrier a thread gives way to the next one of its group, which is the block or its warp. So it goes on when all
+// others of the group have come to the barrier.
+static void barrier(unsigned group) {
     const unsigned own = threadIdx.x;
-    threadIdx.x = (own + 1) % THREADS;
+    threadIdx.x = own / group * group + (own + 1) % group;
     if (has_ended[threadIdx.x]) {
         std::fprintf(stderr, "thread %u waits for thread %u, which has ended\n", own, threadIdx.x);
         std::abort();
     }
     swapcontext(&contexts[own], &contexts[threadIdx.x]);
 }
-#define __syncthreads() barrier()
-// All threads of the block wait for each other.
-#define __syncwarp() barrier()
+#define __syncthreads() barrier(THREADS)
+#define __syncwarp() barrier(32)
 
 static inline int atomicCAS(int* at, int expected, int value) {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -46,24 +46,37 @@ static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long
     return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
 }
 
-// The threads of a warp. All threads of the block vote together.
-static bool votes[256];
+// What the threads of a warp say to each other.
+static unsigned long long words[THREADS];
+template <class T> static inline void say(T value) {
+    std::memcpy(&words[threadIdx.x], &value, sizeof value);
+    __syncwarp();
+}
+// Returns the word of a thread of the block.
+template <class T> static inline T said(unsigned thread) {
+    T value;
+    std::memcpy(&value, &words[thread], sizeof value);
+    return value;
+}
 static inline unsigned __ballot_sync(unsigned, bool vote) {
-    votes[threadIdx.x] = vote;
-    barrier();
+    say(vote);
     unsigned ballot = 0;
-    for (unsigned lane = 0; lane < 32; ++lane) ballot |= (unsigned)votes[threadIdx.x / 32 * 32 + lane] << lane;
-    barrier();
+    for (unsigned lane = 0; lane < 32; ++lane) ballot |= (unsigned)said<bool>(threadIdx.x / 32 * 32 + lane) << lane;
+    __syncwarp();
     return ballot;
 }
-static unsigned long long words[256];
+static inline bool __all_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) == 0xffffffffu; }
+template <class T> static inline T __shfl_sync(unsigned, T value, int lane) {
+    say(value);
+    const T other = said<T>(threadIdx.x / 32 * 32 + lane);
+    __syncwarp();
+    return other;
+}
 template <class T> static inline T __shfl_up_sync(unsigned, T value, int distance) {
-    std::memcpy(&words[threadIdx.x], &value, sizeof value);
-    barrier();
-    const unsigned lane = threadIdx.x % 32;
-    T other = value;
-    if (lane >= (unsigned)distance) std::memcpy(&other, &words[threadIdx.x - distance], sizeof other);
-    barrier();
+    say(value);
+    const bool has_other = threadIdx.x % 32 >= (unsigned)distance;
+    const T other = said<T>(threadIdx.x - (has_other ? distance : 0));
+    __syncwarp();
     return other;
 }
 static inline int __popc(unsigned value) { return __builtin_popcount(value); }

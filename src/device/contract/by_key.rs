@@ -15,7 +15,7 @@ const LAUNCHES: [usize; 4] = [0, 2900, 2901, ROWS];
 
 /// Checks that the sums are those of a plain loop, bit for bit.
 pub(super) fn check<D: Device>(device: &D) {
-    for (keys, width) in [(300, 1), (7, 3), (1, 32), (40, 33), (3, 100)] {
+    for (keys, width) in [(300, 1), (2000, 2), (7, 3), (1, 32), (40, 33), (3, 100)] {
         for float in [Float::F32, Float::F64] {
             let row_keys: Vec<i32> = (0..ROWS).map(|row| row_key(row, keys)).collect();
             let elements: Vec<f64> = (0..ROWS * width).map(|place| round(float, element(place))).collect();
@@ -28,7 +28,8 @@ pub(super) fn check<D: Device>(device: &D) {
     }
 }
 
-/// Half of the rows have the first key, often one after the other, and some have none.
+/// Half of the rows have the first key, often one after the other, and some have none. With more keys than classes,
+/// some groups of rows in the kernel have one key, and others have several.
 fn row_key(row: usize, keys: usize) -> i32 {
     let random = (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     match random % 16 {
