@@ -216,18 +216,19 @@ mod tests {
             return;
         }
         // More rows than a block looks at together; runs of a key, alternating keys, and keys that are none. Of 300 keys,
-        // 2 and 258 are of one class.
-        const ROWS: usize = 2048 + 100;
+        // 2 and 258 are of one class. If there is one key, the last group of the kernel is full.
+        const ROWS: usize = 2048 + 112;
         let key = |row: usize, keys: usize| match row % 7 {
             0 => [-1, keys as i32, i32::MIN, i32::MAX][row / 7 % 4],
-            1..4 => [2, 2, 2, 258 % keys as i32][row / 70 % 4],
+            1..4 => ([2, 2, 2, 258][row / 70 % 4] % keys) as i32,
             other => ((row / 3 * 31 + other) % keys) as i32,
         };
         let element = |place: usize| (place * 7919 % 1013) as f64 / 7.0 * [1.0, -1e6, 1e-6][place % 3];
         let mut elements: Vec<f64> = (0..ROWS * 35).map(element).collect();
-        elements[..35].fill(f64::NAN);
+        // Other bits than those of the canonical NaN; with three columns, one is among the last rows.
+        [37, 2068 * 3 + 2].map(|place| elements[place] = f64::from_bits(0xfff8_0000_0000_1234));
         // Two strips, the last one of three columns; then one strip of three.
-        for (keys, width) in [(9, 35), (9, 3), (300, 3)] {
+        for (keys, width) in [(9, 35), (9, 3), (300, 3), (1, 3)] {
             let row_keys: Vec<i32> = (0..ROWS).map(|row| key(row, keys)).collect();
             let elements = &elements[..ROWS * width];
             compare(&sums_by_key(Float::F64, keys, width, 4096), "double", &row_keys, elements);
