@@ -215,8 +215,8 @@ mod tests {
         if !has_compiler() {
             return;
         }
-        // More rows than a block looks at together; runs of a key, alternating keys, and keys that are none. Of 300 keys,
-        // 2 and 258 are of one class. If there is one key, the last group of the kernel is full.
+        // More rows than a block looks at together; runs of a key, alternating keys, and keys that are none. Of 300
+        // keys, 2 and 258 are of one class. If there is one key, the last group of the kernel is full.
         const ROWS: usize = 2048 + 112;
         let key = |row: usize, keys: usize| match row % 7 {
             0 => [-1, keys as i32, i32::MIN, i32::MAX][row / 7 % 4],
