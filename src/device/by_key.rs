@@ -226,7 +226,7 @@ mod tests {
         let element = |place: usize| (place * 7919 % 1013) as f64 / 7.0 * [1.0, -1e6, 1e-6][place % 3];
         let mut elements: Vec<f64> = (0..ROWS * 35).map(element).collect();
         // Other bits than those of the canonical NaN; with three columns, one is among the last rows.
-        [37, 2068 * 3 + 2].map(|place| elements[place] = f64::from_bits(0xfff8_0000_0000_1234));
+        [37, 2068 * 3 + 2].iter().for_each(|&place| elements[place] = f64::from_bits(0xfff8_0000_0000_1234));
         // Two strips, the last one of three columns; then one strip of three.
         for (keys, width) in [(9, 35), (9, 3), (300, 3), (1, 3)] {
             let row_keys: Vec<i32> = (0..ROWS).map(|row| key(row, keys)).collect();
