@@ -39,7 +39,15 @@ impl Resident {
     /// The devices with rows, and their numbers of rows. All others come from the array or file in every run.
     #[getter]
     fn rows_on_devices(&self) -> Vec<(String, u64)> {
-        self.dataset().on_devices().into_iter().map(|(device, rows)| (device, rows.end - rows.start)).collect()
+        let mut on_devices: Vec<(String, u64)> = vec![];
+        for (device, rows) in self.dataset().on_devices() {
+            // Several ranges of rows may be on one device.
+            match on_devices.last_mut().filter(|(last, _)| *last == device) {
+                Some((_, number)) => *number += rows.end - rows.start,
+                None => on_devices.push((device, rows.end - rows.start)),
+            }
+        }
+        on_devices
     }
 
     fn __repr__(&self) -> String {

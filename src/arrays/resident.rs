@@ -50,8 +50,8 @@ impl<'a> Resident<'a> {
         self.source.source().rows()
     }
 
-    /// Returns the devices that have memory for rows, as `--device` names them, and the range of rows of each. All
-    /// other rows come from the source in every job.
+    /// Returns the ranges of rows for which devices have memory, in order, with the devices as `--device` names them.
+    /// A device may have several. All other rows come from the source in every job.
     pub fn on_devices(&self) -> Vec<(String, Range<u64>)> {
         self.shards.iter().map(|shard| (shard.device.clone(), shard.rows.clone())).collect()
     }

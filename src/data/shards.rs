@@ -35,7 +35,10 @@ pub(crate) struct Shard {
     /// Those of them that runs use there. A run that fills the shards copies whole tiles only, so the rest of a tile
     /// at an end of the shard is not there.
     held: [AtomicU64; 2],
-    pub(crate) memory: Box<dyn ShardMemory>,
+    /// Several shards may lie in one memory.
+    pub(crate) memory: Arc<dyn ShardMemory>,
+    /// Where the first row begins in the memory, in bytes.
+    begin: usize,
 }
 
 /// Memory of a device. Its methods block until the operation is complete.
@@ -110,10 +113,11 @@ impl Shards {
 
     /// Returns the shard that holds all of these rows, on a device that `is_it` accepts.
     pub(crate) fn find(&self, rows: &Range<u64>, is_it: impl Fn(&str) -> bool) -> Option<&Shard> {
-        self.shards.iter().find(|shard| {
-            let held = shard.held();
-            held.start <= rows.start && rows.end <= held.end && !rows.is_empty() && is_it(&shard.device)
-        })
+        let behind = self.shards.partition_point(|shard| shard.rows.start <= rows.start);
+        let shard = self.shards.get(behind.checked_sub(1)?)?;
+        let held = shard.held();
+        let has_all = held.start <= rows.start && rows.end <= held.end && !rows.is_empty();
+        (has_all && is_it(&shard.device)).then_some(shard)
     }
 
     /// Returns the size of a row in bytes.
@@ -154,9 +158,10 @@ impl fmt::Debug for Shards {
 }
 
 impl Shard {
-    pub(crate) fn new(device: &str, rows: Range<u64>, memory: Box<dyn ShardMemory>) -> Shard {
+    /// Creates a shard whose rows are in this memory, from the byte `begin` on.
+    pub(crate) fn new(device: &str, rows: Range<u64>, (memory, begin): (Arc<dyn ShardMemory>, usize)) -> Shard {
         let held = [rows.start, rows.end].map(AtomicU64::new);
-        Shard { device: device.into(), rows, held, memory }
+        Shard { device: device.into(), rows, held, memory, begin }
     }
 
     /// Returns the rows that runs use here.
@@ -175,9 +180,9 @@ impl Shard {
         self.held[1].store(end, Ordering::Relaxed);
     }
 
-    /// Returns the offset of a row in bytes.
+    /// Returns the offset of a row in the memory, in bytes.
     pub(crate) fn offset(&self, row: u64, row_bytes: usize) -> usize {
-        (row - self.rows.start) as usize * row_bytes
+        self.begin + (row - self.rows.start) as usize * row_bytes
     }
 }
 
@@ -247,7 +252,7 @@ mod tests {
     use super::*;
 
     fn shards(full: bool) -> Arc<Shards> {
-        let shard = |device: &str, rows| Shard::new(device, rows, Box::new(Nowhere));
+        let shard = |device: &str, rows| Shard::new(device, rows, (Arc::new(Nowhere), 0));
         Shards::new(Dtype::F32, 100, vec![shard("a", 10..30), shard("b", 30..40), shard("a", 60..100)], full, None)
     }
 

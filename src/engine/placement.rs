@@ -13,6 +13,10 @@ use crate::error::{ColumnError, Error, Result};
 #[cfg(feature = "matrices")]
 use crate::job::Job;
 
+/// Of rows with several elements, pieces of about so many bytes stay on a device, and of at least so many rows: about as
+/// many as a panel has.
+const PIECE: (u64, u64) = (16 << 20, 4096);
+
 /// The part of a device's memory that is reserved for the blocks of runs: a share, within these bounds.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
 
@@ -27,7 +31,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if the host has no memory for the remaining rows, or a GPU fails.
     pub fn sharded<T: Element>(&self, rows: usize) -> Result<ShardedArray<T>> {
-        let shards = self.place(T::DTYPE, rows as u64, (true, "sharded array"), 0)?;
+        let shards = self.place(T::DTYPE, rows as u64, (true, "sharded array"), (0, None))?;
         shards.iter().try_for_each(|shard| shard.memory.zero())?;
         let on_host = rows - shards.rows_on_devices() as usize;
         let rest = if shards.is_empty() { self.pinned(rows)? } else { PinnedBuffer::on_host(on_host)? };
@@ -47,6 +51,10 @@ impl Engine {
     /// Keeps a dataset in the memory of all GPUs as far as it fits, divided as [`sharded`](Engine::sharded) describes.
     /// The memory is allocated now; the first job that reads the dataset copies it there.
     ///
+    /// Of rows with one element that do not all fit, the first ones of each GPU stay. Of rows with several elements,
+    /// pieces stay that are spread evenly over the dataset: products use rows in their order, and so the link always
+    /// has other rows to copy while a GPU computes those that stay.
+    ///
     /// # Errors
     /// [`Error::Device`] if a GPU fails.
     pub fn resident<'a>(&self, input: impl Into<Input<'a>>) -> Result<Resident<'a>> {
@@ -56,7 +64,10 @@ impl Engine {
     /// The same, and leaves at least so many bytes of each device to runs.
     pub(super) fn resident_beside<'a>(&self, input: Input<'a>, runs: u64) -> Result<Resident<'a>> {
         let (source, what) = (input.source(), format!("'{}'", input.source().name()));
-        let shards = self.place(source.dtype(), source.rows(), (false, &what), runs)?;
+        let extents = source.shape().unwrap_or_default().iter().skip(1);
+        let width = extents.fold(1_u64, |width, extent| width.saturating_mul(*extent));
+        let piece = (width > 1).then(|| tiles_of_piece(width, source.dtype()));
+        let shards = self.place(source.dtype(), source.rows(), (false, &what), (runs, piece))?;
         Ok(Resident::new(input, shards))
     }
 
@@ -126,7 +137,7 @@ impl Engine {
         for device in self.placement_devices()? {
             // SAFETY: the caller vouches for the same.
             if let Some(memory) = unsafe { device.memory.borrow(address, bytes, stream) }? {
-                let shard = Shard::new(device.memory.id(), 0..rows, memory);
+                let shard = Shard::new(device.memory.id(), 0..rows, (memory, 0));
                 return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![shard], true, None), dtype, rows, shape));
             }
         }
@@ -134,9 +145,16 @@ impl Engine {
         Err(ColumnError::NotOnGpu { address, devices }.into())
     }
 
-    /// Divides a dataset and allocates its memory, which leaves so many bytes of each device to runs. If no device
-    /// of the engine has memory, all rows are on the host.
-    fn place(&self, dtype: Dtype, rows: u64, (full, what): (bool, &str), runs: u64) -> Result<Arc<Shards>> {
+    /// Divides a dataset and allocates its memory, which leaves so many bytes of each device to runs. The rows of a
+    /// device are in one piece, or in pieces of so many tiles. If no device of the engine has memory, all rows are on
+    /// the host.
+    fn place(
+        &self,
+        dtype: Dtype,
+        rows: u64,
+        (full, what): (bool, &str),
+        (runs, piece): (u64, Option<u64>),
+    ) -> Result<Arc<Shards>> {
         let (tile, tiles) = (TILE_ROWS as u64, rows.div_ceil(TILE_ROWS as u64));
         let tile_bytes = tile * dtype.size() as u64;
         // Held until all memory is allocated, so that the next caller sees what is left.
@@ -149,17 +167,26 @@ impl Engine {
         }
         let mut shards = Vec::new();
         for ((device, free), home) in devices.iter().zip(free).zip(homes(tiles, &weights)) {
-            let mut end = home.end.min(home.start + free / tile_bytes);
-            while home.start < end {
-                let rows = home.start * tile..(end * tile).min(rows);
-                let bytes = (rows.end - rows.start) as usize * dtype.size();
-                match device.memory.take(bytes, &device.stays) {
+            let mut most = free / tile_bytes;
+            loop {
+                let of_tiles = |tiles: Range<u64>| tiles.start * tile..(tiles.end * tile).min(rows);
+                let pieces: Vec<_> = pieces(&home, piece, most).into_iter().map(of_tiles).collect();
+                let bytes = |rows: &Range<u64>| (rows.end - rows.start) as usize * dtype.size();
+                if pieces.is_empty() {
+                    break;
+                }
+                match device.memory.take(pieces.iter().map(bytes).sum(), &device.stays) {
                     Ok(memory) => {
-                        shards.push(Shard::new(device.memory.id(), rows, memory));
+                        let (memory, mut begin) = (memory, 0);
+                        for rows in pieces {
+                            let behind = begin + bytes(&rows);
+                            shards.push(Shard::new(device.memory.id(), rows, (memory.clone(), begin)));
+                            begin = behind;
+                        }
                         break;
                     }
                     // Another process took the memory, or it is fragmented.
-                    Err(Error::OutOfMemory { .. }) => end = home.start + (end - home.start) / 2,
+                    Err(Error::OutOfMemory { .. }) => most = most.min(home.end - home.start) / 2,
                     Err(error) => return Err(error),
                 }
             }
@@ -197,6 +224,36 @@ fn homes(tiles: u64, weights: &[u64]) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
+/// Returns the tiles of a piece of rows with so many elements.
+fn tiles_of_piece(width: u64, dtype: Dtype) -> u64 {
+    let (bytes, least) = PIECE;
+    let rows = bytes / width.saturating_mul(dtype.size() as u64);
+    // A power of two, so that pieces end where panels end.
+    (1_u64 << rows.max(least).ilog2()).saturating_mul(width) / TILE_ROWS as u64
+}
+
+/// Returns the tiles of `home` that stay on a device which has memory for `most`: the first ones, or, if not all fit,
+/// pieces of so many that are spread evenly. The last piece is smaller, so that no memory is left.
+fn pieces(home: &Range<u64>, piece: Option<u64>, most: u64) -> Vec<Range<u64>> {
+    let tiles = home.end - home.start;
+    let mut left = most.min(tiles);
+    let piece = piece.filter(|_| left < tiles).unwrap_or(tiles).max(1);
+    let [all, kept] = [tiles, left].map(|tiles| u128::from(tiles.div_ceil(piece)));
+    let before = |number: u64| (u128::from(number) * kept).div_ceil(all);
+    let starts = (0..).zip((home.start..home.end).step_by(piece as usize));
+    let stays = starts.filter(|(number, _)| before(number + 1) > before(*number));
+    let mut pieces: Vec<Range<u64>> = Vec::new();
+    for (_, start) in stays {
+        let end = home.end.min(start + piece.min(left));
+        left -= end - start;
+        match pieces.last_mut().filter(|last| last.end == start) {
+            Some(last) => last.end = end,
+            None => pieces.push(start..end),
+        }
+    }
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +261,27 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn pieces_are_spread_evenly(
+            start in 0u64..1000, tiles in 0u64..100_000, piece in 1u64..300, most in 0u64..120_000,
+        ) {
+            let home = start..start + tiles;
+            let pieces = pieces(&home, Some(piece), most);
+            let all: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
+            prop_assert_eq!(all, most.min(tiles));
+            prop_assert!(pieces.iter().all(|piece| home.start <= piece.start && piece.end <= home.end));
+            prop_assert!(pieces.windows(2).all(|pair| pair[0].end < pair[1].start), "in order, and apart");
+            // Every part of the dataset has its share.
+            let share = all as f64 / tiles as f64;
+            let mut before = 0;
+            for own in pieces {
+                prop_assert!((own.start - start).is_multiple_of(piece));
+                let expected = (own.start - start) as f64 * share;
+                prop_assert!((before as f64 - expected).abs() <= 2.0 * piece as f64, "{before} before {own:?}");
+                before += own.end - own.start;
+            }
+        }
+
         #[test]
         fn homes_are_all_tiles_by_weight(
             tiles in 0u64..1 << 40, weights in prop::collection::vec(0u64..1 << 40, 1..9),

@@ -29,7 +29,7 @@ pub(crate) trait DeviceAllocator {
     ///
     /// # Errors
     /// Returns [`Error::OutOfMemory`] if the device has no contiguous block of this size.
-    fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>>;
+    fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Arc<dyn ShardMemory>>;
 
     /// Returns memory that other code allocated; `None` if it is not of this device. See [`Device::borrow`].
     ///
@@ -38,7 +38,7 @@ pub(crate) trait DeviceAllocator {
     ///
     /// # Safety
     /// Those of [`Device::borrow`].
-    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Box<dyn ShardMemory>>>;
+    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Arc<dyn ShardMemory>>>;
 }
 
 impl<D: Device> DeviceAllocator for MemoryCache<D> {
@@ -55,16 +55,16 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
         self.failure().watch(self.device().free_bytes())
     }
 
-    fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>> {
+    fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Arc<dyn ShardMemory>> {
         let memory = self.failure().watch(self.device().allocate(bytes))?;
         let _charged = [self.device_budget().charge(bytes as u64)?, stays.charge(bytes as u64)?];
-        Ok(Box::new(Taken::new(memory, Some(_charged), bytes, self)))
+        Ok(Arc::new(Taken::new(memory, Some(_charged), bytes, self)))
     }
 
-    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Box<dyn ShardMemory>>> {
+    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Arc<dyn ShardMemory>>> {
         // SAFETY: the caller vouches for the same.
         let memory = self.failure().watch(unsafe { self.device().borrow(address, bytes, stream) })?;
-        Ok(memory.map(|memory| Box::new(Taken::new(memory, None, bytes, self)) as _))
+        Ok(memory.map(|memory| Arc::new(Taken::new(memory, None, bytes, self)) as _))
     }
 }
 

@@ -156,7 +156,8 @@ mod tests {
     use crate::data::{Dtype, Nowhere};
 
     fn column(dtype: Dtype, rows: u64, elements: u64, shards: &[(&str, std::ops::Range<u64>)]) -> Option<Sharded> {
-        let shard = |(device, rows): &(&str, std::ops::Range<u64>)| Shard::new(device, rows.clone(), Box::new(Nowhere));
+        let shard =
+            |(device, rows): &(&str, std::ops::Range<u64>)| Shard::new(device, rows.clone(), (Arc::new(Nowhere), 0));
         let shards = Shards::new(dtype, rows * elements, shards.iter().map(shard).collect(), true, None);
         Sharded::new(&shards, elements, 1000, false)
     }

@@ -190,6 +190,30 @@ fn rows_stay_on_the_device_between_passes() {
 }
 
 #[test]
+fn of_a_table_that_does_not_fit_pieces_stay() {
+    const PIECE: u64 = 16 << 20;
+    let x = random(5 << 14, 128, 52);
+    let bytes = (x.len() * size_of::<f64>()) as u64;
+    let run = |memory: u64| {
+        let engine = Engine::builder().device(Emulated::new()).device_memory(memory).chunk(1 << 20).build().unwrap();
+        let how = || KMeans::from_centers(x.slice(s![..3, ..]).to_owned()).iterations(2);
+        let mut centers = None;
+        let all = copied(&engine, |matrices| centers = Some(matrices.kmeans(&input(&x), how()).unwrap().centers));
+        assert!(all[0] >= bytes && all[1] == all[2], "{all:?}");
+        (all[0] - all[1], centers.unwrap())
+    };
+    let ((none, streamed), (some, expected)) = (run(200 << 20), run(260 << 20));
+    assert!(none == 0 && 2 * PIECE < some && some < bytes, "{none} and {some} bytes stayed");
+    assert_eq!(streamed, expected);
+    // 7/8 of 40 MiB have room for two of five pieces, and for a part of a third one.
+    let engine = Engine::builder().device(Emulated::new()).device_memory(40 << 20).build().unwrap();
+    let table = engine.resident(input(&x)).unwrap();
+    let ranges: Vec<_> = table.on_devices().into_iter().map(|(_, rows)| rows).collect();
+    let elements = PIECE / size_of::<f64>() as u64;
+    assert_eq!(ranges, [0..2 * elements, 3 * elements..3 * elements + (3 << 17)]);
+}
+
+#[test]
 fn rows_that_fit_stay_on_the_device_wherever_they_end() {
     let x = random(300_000, 16, 51);
     let bytes = (x.len() * size_of::<f64>()) as u64;
