@@ -13,8 +13,8 @@ use crate::error::{ColumnError, Error, Result};
 #[cfg(feature = "matrices")]
 use crate::job::Job;
 
-/// Of rows with several elements, pieces of about so many bytes stay on a device, and of at least so many rows: about as
-/// many as a panel has.
+/// Of rows with several elements, pieces of about so many bytes stay on a device, and of at least so many rows: about
+/// as many as a panel has.
 const PIECE: (u64, u64) = (16 << 20, 4096);
 
 /// The part of a device's memory that is reserved for the blocks of runs: a share, within these bounds.
