@@ -177,7 +177,7 @@ impl Engine {
                 }
                 match device.memory.take(pieces.iter().map(bytes).sum(), &device.stays) {
                     Ok(memory) => {
-                        let (memory, mut begin) = (memory, 0);
+                        let mut begin = 0;
                         for rows in pieces {
                             let behind = begin + bytes(&rows);
                             shards.push(Shard::new(device.memory.id(), rows, (memory.clone(), begin)));

@@ -88,13 +88,16 @@ impl Sharded {
         self.shards.find(&self.window(&segment.rows), |id| id == device).is_some()
     }
 
-    /// Returns whether some rows are resident on a device other than the one that processes them.
+    /// Returns whether some rows are resident on a device other than the one that processes them. Segments are in the
+    /// order of their rows.
     pub(crate) fn goes_away(&self, segments: &[Segment], devices: &[&str]) -> bool {
         self.shards.iter().filter(|shard| !shard.held().is_empty()).any(|shard| {
             let home = devices.iter().position(|device| *device == shard.device);
             let held = shard.held();
             let (start, end) = (held.start / self.elements, held.end.div_ceil(self.elements));
-            let mut its = segments.iter().filter(|segment| segment.rows.start < end && start < segment.rows.end);
+            // There may be thousands of both.
+            let first = segments.partition_point(|segment| segment.rows.end <= start);
+            let mut its = segments[first..].iter().take_while(|segment| segment.rows.start < end);
             // A segment without an owner belongs to the device if there is only one.
             its.any(|segment| segment.owner.or((devices.len() == 1).then_some(0)) != home)
         })
