@@ -52,6 +52,10 @@ pub(crate) struct Program {
 /// keep a GPU busy. The state of such a tile is small.
 const BLOCKS_OF_BATCH: usize = 256;
 
+/// The turns of a block of a layer that reduces nothing. A chunk of wide rows has few of them, and a thread loads the
+/// elements of its turns one after the other: a GPU is busy with many blocks of few turns.
+const TURNS_OF_LAYER: usize = 4;
+
 /// The place of a program among the layers of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LayerOf {
@@ -69,8 +73,13 @@ impl Program {
         let tiling = of(self.row.width(), !self.reductions.is_empty());
         match &self.layer {
             Some(layer) => {
-                let blocks = if self.reduces_within() { BLOCKS_OF_BATCH } else { 1 };
-                tiling.with_power_of_two().with_at_most(layer.batch_rows / blocks)
+                let tiling = tiling.with_power_of_two();
+                let most = match (self.reduces_within(), self.reductions.is_empty()) {
+                    (true, _) => layer.batch_rows / BLOCKS_OF_BATCH,
+                    (false, true) => layer.batch_rows.min(tiling.rows_at_once * TURNS_OF_LAYER),
+                    (false, false) => layer.batch_rows,
+                };
+                tiling.with_at_most(most)
             }
             // Products are of panels, whose rows are a power of two.
             None if !self.products.is_empty() => tiling.with_power_of_two(),
