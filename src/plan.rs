@@ -32,6 +32,9 @@ const STAGED_SLOT: Range<u64> = 1 << 20..8 << 20;
 /// Bytes of a chunk on the emulated device. It does not depend on the machine, so that a seed gives the same run
 /// everywhere.
 const EMULATED_CHUNK: u64 = 4 << 20;
+/// Bytes of a chunk whose rows are all on the device, if its kernel needs memory for each row: each chunk has a few
+/// calls of the driver, which take longer than the kernel of a small one.
+const RESIDENT_CHUNK: u64 = 16 << 20;
 /// To fit a memory limit, the plan reduces everything else before it makes chunks smaller than this.
 const SMALL_CHUNK: u64 = 512 << 10;
 /// Bytes of columns from which a run adapts the number of its staging workers: a smaller job ends before the change
@@ -163,6 +166,8 @@ pub(crate) struct Shape {
     pub(crate) in_memory: Vec<bool>,
     /// For every input and output: whether it is in pinned memory.
     pub(crate) pinned: Vec<bool>,
+    /// Whether all columns of some rows are resident on a device.
+    pub(crate) has_resident_rows: bool,
     /// Whether the kernel selects rows.
     pub(crate) compacts: bool,
     /// Whether an input is decoded while it is read, or an output encoded while it is written.
@@ -345,6 +350,7 @@ impl Plan {
             gpus,
             has_cpu,
             decodes: shape.decodes,
+            has_resident_rows: shape.has_resident_rows,
         };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices, and each claims chunks that fit its memory. If there are GPUs, CPU workers
@@ -408,6 +414,8 @@ struct Need<'a> {
     has_cpu: bool,
     /// Whether an input is decoded while it is read.
     decodes: bool,
+    /// Whether all columns of some rows are resident on a device.
+    has_resident_rows: bool,
 }
 
 /// The plan of one device before the chunk size of all devices is known.
@@ -587,7 +595,24 @@ impl Need<'_> {
     }
 
     fn layout(&self, chunk_rows: usize, fill_rows: usize) -> Layout {
-        Layout::new(self.columns, self.staged, chunk_rows, fill_rows)
+        Layout::new(self.columns, self.staged, (chunk_rows, fill_rows), chunk_rows)
+    }
+
+    /// Returns the layout of chunks of so many rows. If some rows are all on a device, and the kernel needs memory for
+    /// each row, blocks have room for larger chunks of such rows, as far as that leaves as many blocks.
+    fn final_layout(&self, draft: &Draft<'_>, chunk_rows: usize) -> Layout {
+        let layout = self.layout(chunk_rows, draft.fill_rows);
+        if !self.has_resident_rows || self.columns.scratch.is_empty() || draft.slots == 0 {
+            return layout;
+        }
+        let blocks = self.blocks(draft, &layout);
+        let fits = |larger: &Layout| self.blocks(draft, larger) == blocks && larger.slot_bytes == layout.slot_bytes;
+        let half = |rows: &usize| Some(rows / 2 / self.tile * self.tile);
+        let larger = std::iter::successors(Some(self.rows_of(RESIDENT_CHUNK)), half)
+            .take_while(|rows| *rows > chunk_rows)
+            .map(|rows| Layout::new(self.columns, self.staged, (chunk_rows, draft.fill_rows), rows))
+            .find(fits);
+        larger.unwrap_or(layout)
     }
 
     fn layout_of(&self, draft: &Draft<'_>) -> Layout {
@@ -705,7 +730,7 @@ impl Need<'_> {
 
     fn settle(&self, draft: Draft<'_>, chunk_rows: usize, shape: &Shape) -> DevicePlan {
         let max_chunk_rows = draft.chunk_rows.min(chunk_rows);
-        let layout = self.layout(max_chunk_rows, draft.fill_rows);
+        let layout = self.final_layout(&draft, max_chunk_rows);
         let blocks = self.blocks(&draft, &layout);
         let (slots, workers) = (draft.slots, draft.workers);
         let halvings = (1..=MOST_HALVINGS).filter(|k| (layout.slot_bytes as u64) >> k >= STAGED_SLOT.start).count();
@@ -861,6 +886,7 @@ mod tests {
             resident_bytes: 0,
             in_memory: vec![true; 3],
             pinned: vec![false; 3],
+            has_resident_rows: false,
             compacts: false,
             decodes: false,
             decode_bytes: 0,
@@ -888,6 +914,42 @@ mod tests {
         let device = &plan.devices[0];
         assert_eq!((device.first_workers, device.workers, device.slots, device.blocks), (13, 14, 2, 28));
         assert!(device.pinned_bytes <= DEFAULT_PINNED);
+    }
+
+    #[test]
+    fn blocks_have_room_for_large_chunks_of_rows_that_stay() {
+        // As a step of k-means: rows of 4 KiB, and scratch of 4 KiB and 256 bytes.
+        let columns = Columns {
+            inputs: vec![4096],
+            scratch: vec![4096, 256],
+            chunk_words: 64,
+            batch_rows: 1024,
+            tile_rows: 4,
+            ..Columns::default()
+        };
+        let plan = |has_resident_rows, device_memory| {
+            let shape = Shape {
+                columns: columns.clone(),
+                in_memory: vec![true],
+                pinned: vec![false],
+                has_resident_rows,
+                ..shape(1 << 20)
+            };
+            let limits = RunLimits { device_memory: Some(device_memory), ..RunLimits::default() };
+            let plan = Plan::new(&shape, &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap();
+            let DevicePlan { layout, blocks, slot_bytes, max_chunk_rows, .. } = plan.devices[0].clone();
+            assert!(plan.devices[0].device_bytes <= device_memory);
+            (max_chunk_rows, blocks, slot_bytes, layout.resident_chunk_rows)
+        };
+        let (rows, blocks, slot, resident) = plan(false, 2 << 30);
+        assert_eq!((rows, resident), (1024, 1024));
+        // Large chunks need 21.25 MiB a block instead of 8.25, half of them 12.5.
+        for (memory, resident) in [(2 << 30, 4096), (400 << 20, 2048), (240 << 20, 1024)] {
+            assert_eq!(plan(true, memory), (rows, blocks, slot, resident), "{memory} bytes");
+        }
+        // There are fewer blocks: none of them is larger.
+        let (_, fewer, _, resident) = plan(true, 200 << 20);
+        assert!(fewer < blocks && resident == 1024);
     }
 
     #[test]

@@ -251,6 +251,7 @@ impl Engine {
                 .chain(columns.outputs.iter().map(|out| out.in_memory))
                 .collect(),
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
+            has_resident_rows: segments.iter().any(|segment| segment.resident_on.is_some()),
             compacts: keeps,
             decodes: columns.inputs.iter().any(|input| input.source.decodes())
                 || columns.outputs.iter().any(|output| output.grain_bytes > 0),

@@ -29,8 +29,8 @@ pub(crate) struct Layout {
     pub(crate) in_slot: Vec<Option<usize>>,
     /// The size of a slot in bytes, a multiple of the page size.
     pub(crate) slot_bytes: usize,
-    /// The number of rows of the largest chunk whose inputs and outputs are all on the device. Only its partials
-    /// need space, and they get the whole block.
+    /// The number of rows of the largest chunk whose inputs and outputs are all on the device. Only its partials and
+    /// its scratch columns need space. Without scratch columns, partials get the whole block.
     pub(crate) resident_chunk_rows: usize,
 }
 
@@ -43,20 +43,28 @@ struct Space {
 
 impl Layout {
     /// Computes the layout of chunks of `rows` rows, of which a slot holds the inputs of `fill_rows` at a time.
-    /// `staged` says for every input and output whether it needs staging in pinned memory. Partials always do.
+    /// `staged` says for every input and output whether it needs staging in pinned memory. Partials always do. If there
+    /// are scratch columns, a chunk whose inputs and outputs are all on the device may have `resident_rows` rows, if
+    /// these are more.
     ///
     /// # Panics
     /// If a chunk has several fills and outputs or a halo.
-    pub(crate) fn new(columns: &Columns, staged: &[bool], rows: usize, fill_rows: usize) -> Self {
+    pub(crate) fn new(
+        columns: &Columns,
+        staged: &[bool],
+        (rows, fill_rows): (usize, usize),
+        resident_rows: usize,
+    ) -> Self {
         assert!(fill_rows >= rows || columns.may_have_fills(), "a chunk in several fills");
-        let room = columns.partial_bytes(rows).next_multiple_of(ALIGNMENT);
+        let scratch_rows = if columns.scratch.is_empty() { rows } else { resident_rows.max(rows) };
+        let room = columns.partial_bytes(scratch_rows).next_multiple_of(ALIGNMENT);
         let mut layout = Layout {
             fill_rows: fill_rows.min(rows),
             in_block: Vec::new(),
             block_bytes: room,
             in_slot: Vec::new(),
             slot_bytes: room,
-            resident_chunk_rows: rows,
+            resident_chunk_rows: scratch_rows,
         };
         let (staged_inputs, staged_outputs) = staged.split_at(columns.inputs.len());
         let bytes = |size: &usize| Space { front: 0, in_block: size * rows, in_slot: size * rows };
@@ -71,7 +79,8 @@ impl Layout {
         let in_block = (0..columns.inputs.len()).map(|input| !columns.is_multiplied(input));
         let inputs = columns.inputs.iter().enumerate().map(input).zip(staged_inputs.iter().copied());
         let inputs = layout.side(0, inputs.zip(in_block));
-        let scratch = columns.scratch.iter().map(bytes).zip(std::iter::repeat(false));
+        let of_scratch = |size: &usize| Space { front: 0, in_block: size * scratch_rows, in_slot: 0 };
+        let scratch = columns.scratch.iter().map(of_scratch).zip(std::iter::repeat(false));
         let scratch = layout.side(0, scratch.zip(std::iter::repeat(true)));
         let partials = columns.has_partials().then_some((0, Some(0)));
         let all = inputs.into_iter().chain(outputs).chain(partials).chain(scratch);
@@ -124,13 +133,20 @@ mod tests {
             halos in prop::collection::vec((0usize..300, 0usize..300), 0..5),
             partial_words in 0usize..4, chunk_words in 0usize..1000, scratch in prop::collection::vec(1usize..9, 0..3),
             staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000, part in 1usize..100_000,
+            resident_rows in 1usize..200_000,
         ) {
             let halos = halos.into_iter().map(|(before, after)| Halo { before, after }).collect();
             let columns = Columns { inputs, outputs, partial_words, chunk_words, scratch, halos, ..Columns::default() };
             let fill_rows = if columns.may_have_fills() { part } else { rows };
-            let mut layout = Layout::new(&columns, &staged, rows, fill_rows);
+            let mut layout = Layout::new(&columns, &staged, (rows, fill_rows), resident_rows);
             prop_assert_eq!(layout.fill_rows, rows.min(fill_rows));
             let mut sizes: Vec<usize> = columns.bytes(rows).collect();
+            if !columns.scratch.is_empty() {
+                prop_assert_eq!(layout.resident_chunk_rows, rows.max(resident_rows));
+                let first = sizes.len() - columns.scratch.len();
+                let scratch = columns.scratch.iter().zip(&mut sizes[first..]);
+                scratch.for_each(|(size, own)| *own = size * layout.resident_chunk_rows);
+            }
             // Inputs begin with the rows of their halo, which are not aligned.
             for (input, size) in columns.inputs.iter().enumerate() {
                 let Halo { before, after } = columns.halo(input);

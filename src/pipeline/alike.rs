@@ -87,7 +87,7 @@ mod tests {
             let rows: Vec<_> = borders.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
             let ends: Vec<u64> = [0].into_iter().chain(cuts).chain([50]).collect();
             let segments = ends.windows(2).enumerate().map(|(number, pair)| Segment {
-                rows: pair[0]..pair[1], owner: (number % 2 == 0).then_some(number), fully_resident: false,
+                rows: pair[0]..pair[1], owner: (number % 2 == 0).then_some(number), resident_on: None,
             });
             let segments: Vec<_> = segments.collect();
             let left = without(&segments, &rows.iter().map(|rows| (rows.clone(), 0)).collect::<Vec<_>>());

@@ -482,7 +482,7 @@ mod tests {
 
     /// Returns the rows that the only worker of a job computed once more in its cache.
     fn computed_again(operator: &dyn Operator, tiles: usize) -> u64 {
-        let rows = Segment { rows: 0..(tiles * TILE_ROWS) as u64, owner: None, fully_resident: false };
+        let rows = Segment { rows: 0..(tiles * TILE_ROWS) as u64, owner: None, resident_on: None };
         let chunk_rows = 8 * TILE_ROWS;
         let work = Work {
             losses: Losses::new(false, false),

@@ -219,7 +219,7 @@ mod tests {
 
     /// The work of two workers on three tiles.
     fn work(operator: &CustomOp) -> Work<'_> {
-        let rows = Segment { rows: 0..3 * TILE_ROWS as u64, owner: None, fully_resident: false };
+        let rows = Segment { rows: 0..3 * TILE_ROWS as u64, owner: None, resident_on: None };
         Work {
             operator,
             inputs: vec![],

@@ -129,6 +129,8 @@ pub(super) struct Panels<'r, D: Device> {
     is_prepared: bool,
     /// The rows of the first panel.
     rows_at_first: usize,
+    /// Whether copies in write to panels, because inputs are multiplied as they are.
+    are_copied: bool,
     precision: Precision,
     on: &'r D,
     /// Products and copies of sums so far, if the run has a timeline.
@@ -191,6 +193,7 @@ impl<'r, D: Device> Panels<'r, D> {
             from_workers,
             is_prepared: false,
             rows_at_first,
+            are_copied: (0..columns.inputs.len()).any(|input| columns.is_multiplied(input)),
             precision: columns.precision.on(device.info()),
             on: device,
             timed: work.timeline.then(Vec::new),
@@ -265,8 +268,8 @@ impl<'r, D: Device> Panels<'r, D> {
         })
     }
 
-    /// Gives the panel of an accepted chunk a buffer, and those before it. Chunks of the panel are copied and computed
-    /// behind the last product of the buffer.
+    /// Gives the panel of an accepted chunk a buffer, and those before it. Whatever writes to the panel does so behind
+    /// the last product of the buffer. Copies to blocks wait for no product.
     pub(super) fn open(&mut self, chunk: &Chunk, copy_in: &mut D::Stream, compute: &mut D::Stream) -> Result<()> {
         while !self.next.iter().any(|panel| panel.has(chunk)) {
             let panel = self.further().next();
@@ -275,7 +278,9 @@ impl<'r, D: Device> Panels<'r, D> {
                 self.tiles += 1;
             }
             self.last = Some((panel.tile.clone(), panel.rows.end));
-            copy_in.wait(&self.multiplied[buffer])?;
+            if self.are_copied {
+                copy_in.wait(&self.multiplied[buffer])?;
+            }
             compute.wait(&self.multiplied[buffer])?;
             self.next.push_back(Panel { buffer, ..panel });
         }

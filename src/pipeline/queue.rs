@@ -19,9 +19,9 @@ use crate::progress::{CancelToken, Progress};
 /// If there are **lots**, a worker claims one, and then the chunks in it. When none is left, it takes half of the rows
 /// that another worker has left of its own.
 ///
-/// Segments with an owner are claimed only by workers of that device. If all of their columns are resident there,
-/// nothing is copied and chunks are larger. All workers claim from the other segments. Both kinds, and lots, are
-/// claimed in order.
+/// Segments with an owner are claimed only by workers of that device. All workers claim from the other segments. Both
+/// kinds, and lots, are claimed in order. If all columns of the rows are resident on the device of the worker, nothing
+/// is copied and chunks are larger.
 ///
 /// The first chunks, one per worker, increase in size, so that the first copy starts early and the workers do not all
 /// fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the
@@ -54,8 +54,8 @@ pub(crate) struct Queue<'w> {
 struct Panels {
     tile_rows: u64,
     panel_rows: u64,
-    /// The first rows of segments, which no chunk has with rows before.
-    borders: Vec<u64>,
+    /// The first rows of segments, which no chunk has with rows before, and the device on which all columns are.
+    borders: Vec<(u64, Option<usize>)>,
 }
 
 /// A contiguous range of rows that the same workers may claim.
@@ -64,8 +64,9 @@ pub(crate) struct Segment {
     pub(crate) rows: Range<u64>,
     /// The number of the device whose workers alone may claim the rows; `None` if all workers may.
     pub(crate) owner: Option<usize>,
-    /// Whether all columns of the rows are resident on that device, so that chunks need no slots and almost no block.
-    pub(crate) fully_resident: bool,
+    /// The number of the device on which all columns of the rows are resident, so that its chunks need no slots and
+    /// almost no block. It is the owner, if there is one.
+    pub(crate) resident_on: Option<usize>,
 }
 
 /// The rows that are not claimed yet.
@@ -189,12 +190,12 @@ impl<'w> Queue<'w> {
     pub(crate) fn in_panels(mut self, tile_rows: usize, panel_rows: usize) -> Self {
         debug_assert!(tile_rows.is_multiple_of(panel_rows) && (panel_rows as u64).is_multiple_of(self.tile_rows));
         debug_assert!(self.segments.iter().all(|segment| segment.owner.is_none()));
-        let borders = self.segments.iter().map(|segment| segment.rows.start).collect();
+        let borders = self.segments.iter().map(|segment| (segment.rows.start, segment.resident_on)).collect();
         self.panels = Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64, borders });
         self.segments.dedup_by(|next, before| {
             let follows = before.rows.end == next.rows.start;
             if follows {
-                before.rows.end = next.rows.end;
+                (before.rows.end, before.resident_on) = (next.rows.end, None);
             }
             follows
         });
@@ -274,8 +275,12 @@ impl<'w> Queue<'w> {
     }
 
     /// Claims the next chunk of the common segments for a worker of a device, of the device's tile if it claims whole
-    /// ones.
-    pub(crate) fn claim_for(&self, (device, worker): (usize, usize), most: usize) -> Option<Chunk> {
+    /// ones. `resident` is the largest chunk of rows of such tiles that are resident on the device.
+    pub(crate) fn claim_for(
+        &self,
+        (device, worker): (usize, usize),
+        (most, resident): (usize, usize),
+    ) -> Option<Chunk> {
         let Some(panels) = &self.panels else { return self.claim_by((device, worker), most) };
         if self.is_stopped() {
             return None;
@@ -290,9 +295,13 @@ impl<'w> Queue<'w> {
             *rest = tile;
         }
         let end_of_panel = (rest.start / panels.panel_rows + 1) * panels.panel_rows;
-        let behind = panels.borders.partition_point(|border| *border <= rest.start);
-        let end = panels.borders.get(behind).map_or(end_of_panel, |border| end_of_panel.min(*border));
-        let chunk = take_chunk(rest, self.chunk_of(&all, most).min(end - rest.start), index, common);
+        let (before, behind) = panels.borders.split_at(panels.borders.partition_point(|(row, _)| *row <= rest.start));
+        let end = behind.first().map_or(end_of_panel, |(row, _)| end_of_panel.min(*row));
+        let rows = match before.last() {
+            Some((_, Some(on))) if *on == device => self.resident_chunk_of(&all, resident),
+            _ => self.chunk_of(&all, most),
+        };
+        let chunk = take_chunk(rest, rows.min(end - rest.start), index, common);
         next.tell_if_exhausted();
         Some(chunk)
     }
@@ -303,24 +312,25 @@ impl<'w> Queue<'w> {
         next.tiles.get(device)?.0.get(number).cloned()
     }
 
-    /// Claims the next chunk of the segments owned by `device`. `fully_resident` is the largest chunk in segments
-    /// that are fully resident, which need no staging.
-    pub(crate) fn claim_own(&self, device: usize, most: usize, fully_resident: usize) -> Option<Chunk> {
-        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, fully_resident))
+    /// Claims the next chunk of the segments owned by `device`. `resident` is the largest chunk of rows that are all
+    /// resident there, which need no staging.
+    pub(crate) fn claim_own(&self, device: usize, (most, resident): (usize, usize)) -> Option<Chunk> {
+        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, resident))
     }
 
     fn claim_of(
         &self,
         portion: impl FnOnce(&mut Next) -> Option<(&mut Portion, &mut u64)>,
-        (most, fully_resident): (usize, usize),
+        (most, resident): (usize, usize),
     ) -> Option<Chunk> {
         if self.is_stopped() {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let (portion, index) = portion(&mut next)?;
-        let rows = match portion.segments.front()?.fully_resident {
-            true => self.resident_chunk_of(portion, fully_resident),
+        let Segment { owner, resident_on, .. } = *portion.segments.front()?;
+        let rows = match owner.is_some() && owner == resident_on {
+            true => self.resident_chunk_of(portion, resident),
             false => self.chunk_of(portion, most),
         };
         let segment = &mut portion.segments.front_mut()?.rows;
@@ -359,13 +369,13 @@ impl<'w> Queue<'w> {
     pub(super) fn give_back(&self, chunk: &Chunk) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         next.common.rows += chunk.len() as u64;
-        next.common.segments.push_front(Segment { rows: chunk.rows(), owner: None, fully_resident: false });
+        next.common.segments.push_front(Segment { rows: chunk.rows(), owner: None, resident_on: None });
     }
 
     /// Begins anew, with all rows for all workers. No worker may be running.
     pub(super) fn restart(&mut self) {
         let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let all = self.segments.iter().map(|segment| Segment { owner: None, fully_resident: false, ..segment.clone() });
+        let all = self.segments.iter().map(|segment| Segment { owner: None, resident_on: None, ..segment.clone() });
         next.common = Portion {
             segments: all.collect(),
             rows: self.rows,
@@ -444,7 +454,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(rows: u64) -> Vec<Segment> {
-        vec![Segment { rows: 0..rows, owner: None, fully_resident: false }]
+        vec![Segment { rows: 0..rows, owner: None, resident_on: None }]
     }
 
     proptest! {
@@ -468,21 +478,28 @@ mod tests {
         fn devices_claim_whole_tiles_in_panels(
             rows in 0u64..3_000_000, tiles in 1usize..20, panels in 0u32..5,
             borders in prop::collection::btree_set(0u64..700, 0..9), order in prop::collection::vec(0usize..3, 1..50),
+            on in prop::collection::vec(prop::option::of(0usize..3), 10), more in 1usize..9,
         ) {
             let (panel, tile) = (TILE_ROWS << panels, TILE_ROWS << 4);
             let borders = borders.into_iter().map(|tiles| (tiles * TILE_ROWS as u64).min(rows));
             let borders: Vec<u64> = [0].into_iter().chain(borders).chain([rows]).collect();
-            let segment = |pair: &[u64]| Segment { rows: pair[0]..pair[1], owner: None, fully_resident: false };
-            let segments: Vec<Segment> = borders.windows(2).map(segment).collect();
+            let segment = |(pair, on): (&[u64], &Option<usize>)| {
+                Segment { rows: pair[0]..pair[1], owner: None, resident_on: *on }
+            };
+            let segments: Vec<Segment> = borders.windows(2).zip(&on).map(segment).collect();
             let queue = Queue::new(&segments, TILE_ROWS, tiles * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let queue = queue.in_panels(tile, panel);
+            let resident = more * tiles * TILE_ROWS;
             let mut claimed: Vec<Vec<Range<u64>>> = vec![vec![]; 3];
             // At last, each device claims what is left of its tile.
             for device in order.into_iter().cycle().take(10_000).chain([0, 1, 2].into_iter().cycle().take(30_000)) {
                 // Workers look for rows of their device, too.
-                prop_assert!(queue.claim_own(device, usize::MAX, usize::MAX).is_none());
-                if let Some(chunk) = queue.claim_for((device, 0), usize::MAX) {
+                prop_assert!(queue.claim_own(device, (usize::MAX, usize::MAX)).is_none());
+                if let Some(chunk) = queue.claim_for((device, 0), (usize::MAX, resident)) {
                     let rows = chunk.rows();
+                    let home = segments.iter().find(|segment| segment.rows.contains(&rows.start)).unwrap().resident_on;
+                    let most = if home == Some(device) { resident } else { tiles * TILE_ROWS };
+                    prop_assert!(chunk.len() <= most, "{} rows on {home:?}", chunk.len());
                     prop_assert_eq!(rows.start / panel as u64, (rows.end - 1) / panel as u64, "within a panel");
                     prop_assert!(!borders.iter().any(|border| rows.start < *border && *border < rows.end));
                     claimed[device].push(rows);
@@ -550,16 +567,16 @@ mod tests {
             let mut segments: Vec<Segment> = tiles.iter().map(|&(tiles, owner)| {
                 let start = end;
                 end += tiles * tile;
-                let (owner, fully_resident) = owner.map_or((None, false), |(owner, resident)| (Some(owner), resident));
-                Segment { rows: start..end, owner, fully_resident }
+                let (owner, is_resident) = owner.map_or((None, false), |(owner, resident)| (Some(owner), resident));
+                Segment { rows: start..end, owner, resident_on: owner.filter(|_| is_resident) }
             }).collect();
-            segments.push(Segment { rows: end..end + rest, owner: None, fully_resident: false });
+            segments.push(Segment { rows: end..end + rest, owner: None, resident_on: None });
             let queue = Queue::new(&segments, TILE_ROWS, 16 * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let mut claimed = Vec::new();
             let mut exhausted = 0;
             for device in (0..3).cycle() {
                 let most = most[device] * TILE_ROWS;
-                let own = queue.claim_own(device, most, 5 * most);
+                let own = queue.claim_own(device, (most, 5 * most));
                 let owner = own.is_some().then_some(device);
                 let Some(chunk) = own.or_else(|| queue.claim(most)) else {
                     exhausted += 1;
@@ -568,7 +585,7 @@ mod tests {
                 exhausted = 0;
                 let (start, end) = (chunk.rows().start, chunk.rows().end);
                 let home = segments.iter().find(|segment| segment.rows.contains(&start)).unwrap();
-                let most = if home.fully_resident { 5 * most } else { most };
+                let most = if home.resident_on.is_some() { 5 * most } else { most };
                 prop_assert!(chunk.len() <= most && chunk.index() == claimed.len() as u64);
                 prop_assert!(home.owner == owner && end <= home.rows.end && start.is_multiple_of(tile));
                 claimed.push((start, end));
@@ -590,7 +607,7 @@ mod tests {
     #[test]
     fn the_last_claim_is_told_and_nothing_else() {
         let segments =
-            [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0), fully_resident: false }]]
+            [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0), resident_on: None }]]
                 .concat();
         for stops in [false, true] {
             let (exhausted, is_exhausted) = std::sync::mpsc::channel();
@@ -601,7 +618,7 @@ mod tests {
             if stops {
                 queue.stop();
             }
-            assert_eq!(queue.claim_own(0, usize::MAX, usize::MAX).is_none(), stops);
+            assert_eq!(queue.claim_own(0, (usize::MAX, usize::MAX)).is_none(), stops);
             drop(queue);
             assert_eq!(is_exhausted.recv().is_err(), stops);
         }
@@ -630,10 +647,11 @@ mod tests {
     #[test]
     fn a_stopped_queue_hands_out_nothing() {
         let segments =
-            [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0), fully_resident: false }]].concat();
+            [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0), resident_on: None }]].concat();
         let queue = Queue::new(&segments, TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]);
-        assert!(queue.claim(usize::MAX).is_some() && queue.claim_own(0, usize::MAX, usize::MAX).is_some());
+        let claim_own = || queue.claim_own(0, (usize::MAX, usize::MAX));
+        assert!(queue.claim(usize::MAX).is_some() && claim_own().is_some());
         queue.stop();
-        assert!(queue.claim(usize::MAX).is_none() && queue.claim_own(0, usize::MAX, usize::MAX).is_none());
+        assert!(queue.claim(usize::MAX).is_none() && claim_own().is_none());
     }
 }

@@ -138,16 +138,16 @@ pub(crate) fn segments(
     borders.sort_unstable();
     borders.dedup();
     let segment = |rows: &[u64]| {
-        let mut segment = Segment { rows: rows[0]..rows[1], owner: None, fully_resident: false };
+        let mut segment = Segment { rows: rows[0]..rows[1], owner: None, resident_on: None };
         let bytes = |device: &str| -> u64 {
             let here = columns.iter().filter(|column| column.lies_on(&segment, device));
             here.map(|column| column.elements * column.shards.row_bytes() as u64).sum()
         };
         let each = devices.iter().enumerate().map(|(number, device)| (bytes(device), Reverse(number)));
-        segment.owner = each.max().filter(|(bytes, _)| *bytes > 0 && !in_order).map(|(_, Reverse(number))| number);
-        let owner = segment.owner.map(|number| devices[number]);
-        let lies = |device: &str| columns.iter().all(|column| column.lies_on(&segment, device));
-        segment.fully_resident = are_all && owner.is_some_and(lies);
+        let home = each.max().filter(|(bytes, _)| *bytes > 0).map(|(_, Reverse(number))| number);
+        let are_there = |home: &usize| columns.iter().all(|column| column.lies_on(&segment, devices[*home]));
+        segment.resident_on = home.filter(|home| are_all && are_there(home));
+        segment.owner = home.filter(|_| !in_order);
         segment
     };
     borders.windows(2).map(segment).collect()
@@ -187,7 +187,9 @@ mod tests {
         let segments = segments_of(&columns, 9500, false);
         let [Some(small), None, Some(large)] = &columns else { unreachable!() };
         assert!(small.goes_away(&segments, &["a", "b"]) && !large.goes_away(&segments, &["a", "b"]));
-        assert!(!small.stays_home(&segments, &["a", "b"]) && segments.iter().all(|segment| !segment.fully_resident));
+        assert!(
+            !small.stays_home(&segments, &["a", "b"]) && segments.iter().all(|segment| segment.resident_on.is_none())
+        );
     }
 
     #[test]
@@ -196,8 +198,10 @@ mod tests {
         let columns = [column(Dtype::F32, 5000, 3, &[("a", 0..4096), ("b", 8192..15000)])];
         let cuts = [(0, 1000, Some(0)), (1000, 2000, None), (2000, 3000, None), (3000, 5000, Some(1))];
         assert_eq!(cut(&columns, 5000, false), cuts);
-        let whole = segments_of(&columns, 5000, false).into_iter().map(|segment| segment.fully_resident);
-        assert_eq!(whole.collect::<Vec<_>>(), [true, false, false, true]);
+        for in_order in [false, true] {
+            let resident_on = segments_of(&columns, 5000, in_order).into_iter().map(|segment| segment.resident_on);
+            assert_eq!(resident_on.collect::<Vec<_>>(), [Some(0), None, None, Some(1)]);
+        }
     }
 
     #[test]
@@ -213,7 +217,7 @@ mod tests {
         let columns = [column(Dtype::I8, 2500, 1, &[("b", 0..2500)])];
         assert_eq!(cut(&columns, 2500, false), [(0, 2500, Some(1))]);
         let segments = segments_of(&columns, 2500, false);
-        assert!(segments.iter().all(|segment| segment.fully_resident));
+        assert!(segments.iter().all(|segment| segment.resident_on == Some(1)));
         assert!(columns[0].as_ref().is_some_and(|column| column.stays_home(&segments, &["a", "b"])));
     }
 }

@@ -202,7 +202,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
 
     /// Claims rows that are resident on this device. Only workers of this device process them.
     fn claim_own(&mut self) -> Option<Chunk> {
-        let chunk = self.work.queue.claim_own(self.number, self.chunk_rows, self.resident_chunk_rows)?;
+        let chunk = self.work.queue.claim_own(self.number, (self.chunk_rows, self.resident_chunk_rows))?;
         self.permit.claimed(false);
         Some(chunk)
     }
@@ -223,7 +223,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         }
         let tile = self.work.operator.kernel().columns.tile_rows;
         let most = self.permit.chunk_rows(self.chunk_rows, tile);
-        let chunk = self.work.queue.claim_for((self.number, self.meter.worker()), most)?;
+        let chunk = self.work.queue.claim_for((self.number, self.meter.worker()), (most, self.resident_chunk_rows))?;
         self.permit.claimed(true);
         Some(chunk)
     }

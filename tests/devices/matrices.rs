@@ -24,6 +24,7 @@ const CASES: &[(&str, Case)] = &[
     ("kept rows of products", kept),
     ("products in the second pass", passes),
     ("products of rows that stay on devices", resident),
+    ("chunks of rows that stay are large", large_chunks),
     ("parts have the bits of one run", parts),
     ("no rows, and one", edges),
     ("little memory is refused, or enough", limits),
@@ -389,6 +390,34 @@ fn resident(choice: &DeviceChoice) -> Outcome {
         let right = x.dot(&w);
         are_near("y", &y, right.iter().copied(), 0.0)?;
         are_near("g", &values(&report, "g")?, x.t().dot(&right), 0.0)?;
+    }
+    Ok(())
+}
+
+fn large_chunks(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
+    let (x, w) = (integers(300_000, 9)?, integers(9, 4)?);
+    let engine = builder(choice).chunk(64 << 10).build()?;
+    let right = x.dot(&w);
+    let best = right.rows().into_iter().map(|row| row.iter().copied().fold(f64::MIN, f64::max));
+    let best: f64 = best.sum();
+    for text in ["s = sum(max(x @ w, axis=1)); g = x.T @ (x @ w)", "s = sum(max(x @ w, axis=1))"] {
+        let stays = engine.resident(Input::from(x.view()))?;
+        let mut chunks = vec![];
+        for _ in 0..3 {
+            let report = engine.run(Job::eval(text)?.input("x", &stays).input("w", Input::from(w.view())))?;
+            are_near("s", &[report.value("s")?.ok_or("no sum")?.as_f64()], [best], 0.0)?;
+            if text.contains('g') {
+                are_near("g", &values(&report, "g")?, x.t().dot(&right), 0.0)?;
+            }
+            chunks.push(report.chunks);
+        }
+        // Each device claims tiles of products wherever their rows are, so that one of several has to copy.
+        let gpus = engine.devices().iter().filter(|device| device.kind != DeviceKind::Cpu).count();
+        let are_copied = gpus == 0 || gpus > 1 && text.contains('g');
+        check(are_copied || 2 * chunks[1] < chunks[0], format!("'{text}': {chunks:?} chunks"))?;
     }
     Ok(())
 }
