@@ -64,8 +64,8 @@ pub(crate) struct Segment {
     pub(crate) rows: Range<u64>,
     /// The number of the device whose workers alone may claim the rows; `None` if all workers may.
     pub(crate) owner: Option<usize>,
-    /// The number of the device on which all columns of the rows are resident, so that its chunks need no slots and
-    /// almost no block. It is the owner, if there is one.
+    /// The number of the device on which all columns of the rows are resident, so that its chunks need no slots, and of
+    /// a block only partials and scratch. If there is an owner, it is no other device.
     pub(crate) resident_on: Option<usize>,
 }
 

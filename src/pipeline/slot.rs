@@ -389,11 +389,11 @@ impl<'r, D: Device> Slot<'r, D> {
         }
         if self.columns.computes() {
             // SAFETY: the columns fit the block, which belongs to this chunk, are aligned in it and do not overlap.
-            // The layout was made for at least as many rows; if all inputs and outputs are resident, only partials are
-            // in the block, and the layout has space for those of this chunk (`Layout::resident_chunk_rows`). Resident
-            // rows are complete and begin at a multiple of eight bytes. No output shares them with another column
-            // (`Engine::run` checks this) or with another chunk. Operands have room in their panel, of which these
-            // rows belong to this chunk. The resident arrays were made for this kernel. Built-in kernels access
+            // The layout was made for at least as many rows; if all inputs and outputs are resident, only partials and
+            // scratch are in the block, which has space for those of this chunk (`Layout::resident_chunk_rows`).
+            // Resident rows are complete and begin at a multiple of eight bytes. No output shares them with another
+            // column (`Engine::run` checks this) or with another chunk. Operands have room in their panel, of which
+            // these rows belong to this chunk. The resident arrays were made for this kernel. Built-in kernels access
             // nothing else; for a custom kernel, its author vouched for the same.
             unsafe { loaded.launch(work.operator.kernel(), compute, &columns, chunk)? };
         }
