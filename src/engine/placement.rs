@@ -9,6 +9,7 @@ use crate::arrays::{DeviceArray, PinnedBuffer, Resident, ShardedArray};
 use crate::data::{Dtype, Element, Input, Shard, Shards};
 use crate::device::DeviceKind;
 use crate::device::kernel::TILE_ROWS;
+use crate::device::product::DEVICE_ROWS;
 use crate::error::{ColumnError, Error, Result};
 #[cfg(feature = "matrices")]
 use crate::job::Job;
@@ -16,6 +17,9 @@ use crate::job::Job;
 /// Of rows with several elements, pieces of about so many bytes stay on a device, and of at least so many rows: about
 /// as many as a panel has.
 const PIECE: (u64, u64) = (16 << 20, 4096);
+
+/// Datasets are divided between devices at tiles of products if each device has so many of them, or else at any tile.
+const UNITS: u64 = 4;
 
 /// The part of a device's memory that is reserved for the blocks of runs: a share, within these bounds.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
@@ -31,7 +35,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if the host has no memory for the remaining rows, or a GPU fails.
     pub fn sharded<T: Element>(&self, rows: usize) -> Result<ShardedArray<T>> {
-        let shards = self.place(T::DTYPE, rows as u64, (true, "sharded array"), (0, None))?;
+        let shards = self.place(T::DTYPE, rows as u64, (true, "sharded array"), (0, 1))?;
         shards.iter().try_for_each(|shard| shard.memory.zero())?;
         let on_host = rows - shards.rows_on_devices() as usize;
         let rest = if shards.is_empty() { self.pinned(rows)? } else { PinnedBuffer::on_host(on_host)? };
@@ -65,9 +69,8 @@ impl Engine {
     pub(super) fn resident_beside<'a>(&self, input: Input<'a>, runs: u64) -> Result<Resident<'a>> {
         let (source, what) = (input.source(), format!("'{}'", input.source().name()));
         let extents = source.shape().unwrap_or_default().iter().skip(1);
-        let width = extents.fold(1_u64, |width, extent| width.saturating_mul(*extent));
-        let piece = (width > 1).then(|| tiles_of_piece(width, source.dtype()));
-        let shards = self.place(source.dtype(), source.rows(), (false, &what), (runs, piece))?;
+        let width = extents.fold(1_u64, |width, extent| width.saturating_mul(*extent)).max(1);
+        let shards = self.place(source.dtype(), source.rows(), (false, &what), (runs, width))?;
         Ok(Resident::new(input, shards))
     }
 
@@ -145,15 +148,15 @@ impl Engine {
         Err(ColumnError::NotOnGpu { address, devices }.into())
     }
 
-    /// Divides a dataset and allocates its memory, which leaves so many bytes of each device to runs. The rows of a
-    /// device are in one piece, or in pieces of so many tiles. If no device of the engine has memory, all rows are on
-    /// the host.
+    /// Divides a dataset whose rows have `width` elements, and allocates its memory, which leaves so many bytes of each
+    /// device to runs. Elements are counted as rows here. If no device of the engine has memory, all rows are on the
+    /// host.
     fn place(
         &self,
         dtype: Dtype,
         rows: u64,
         (full, what): (bool, &str),
-        (runs, piece): (u64, Option<u64>),
+        (runs, width): (u64, u64),
     ) -> Result<Arc<Shards>> {
         let (tile, tiles) = (TILE_ROWS as u64, rows.div_ceil(TILE_ROWS as u64));
         let tile_bytes = tile * dtype.size() as u64;
@@ -166,7 +169,9 @@ impl Engine {
             weights.clone_from(&free);
         }
         let mut shards = Vec::new();
-        for ((device, free), home) in devices.iter().zip(free).zip(homes(tiles, &weights)) {
+        let piece = (width > 1).then(|| tiles_of_piece(width, dtype));
+        let homes = homes((tiles, unit(tiles, width, weights.len())), &weights);
+        for ((device, free), home) in devices.iter().zip(free).zip(homes) {
             let mut most = free / tile_bytes;
             loop {
                 let of_tiles = |tiles: Range<u64>| tiles.start * tile..(tiles.end * tile).min(rows);
@@ -212,12 +217,22 @@ impl Engine {
     }
 }
 
-/// Divides the tiles into one range for each device, in proportion to its weight.
-fn homes(tiles: u64, weights: &[u64]) -> impl Iterator<Item = Range<u64>> {
+/// Returns the tiles of which the range of each device is a multiple, except the last. A device claims whole tiles of
+/// products, so each of these should be on one device, if there are enough for an even division.
+fn unit(tiles: u64, width: u64, devices: usize) -> u64 {
+    let of_products = (DEVICE_ROWS as u64).saturating_mul(width) / TILE_ROWS as u64;
+    if tiles / of_products < UNITS * devices as u64 { 1 } else { of_products }
+}
+
+/// Divides the tiles into one range for each device, in proportion to its weight, at multiples of `unit` tiles.
+fn homes((tiles, unit): (u64, u64), weights: &[u64]) -> impl Iterator<Item = Range<u64>> {
     let all = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
     weights.iter().scan(0u128, move |before, weight| {
         let end = *before + u128::from(*weight);
-        let border = |sum: u128| (u128::from(tiles) * sum).div_ceil(all) as u64;
+        let border = |sum: u128| {
+            let units = (u128::from(tiles.div_ceil(unit)) * sum).div_ceil(all);
+            (units as u64).saturating_mul(unit).min(tiles)
+        };
         let home = border(*before)..border(end);
         *before = end;
         Some(home)
@@ -284,18 +299,35 @@ mod tests {
 
         #[test]
         fn homes_are_all_tiles_by_weight(
-            tiles in 0u64..1 << 40, weights in prop::collection::vec(0u64..1 << 40, 1..9),
+            tiles in 0u64..1 << 40, weights in prop::collection::vec(0u64..1 << 40, 1..9), unit in 1u64..1000,
         ) {
             let all: u64 = weights.iter().sum();
-            let homes: Vec<_> = homes(tiles, &weights).collect();
+            let homes: Vec<_> = homes((tiles, unit), &weights).collect();
             let mut next = 0;
             for (home, weight) in homes.iter().zip(&weights) {
                 prop_assert_eq!(home.start, next);
                 next = home.end;
+                prop_assert!(next == tiles || next.is_multiple_of(unit));
                 let share = tiles as f64 * *weight as f64 / all.max(1) as f64;
-                prop_assert!(((home.end - home.start) as f64 - share).abs() <= 1.0 + share * 1e-9);
+                prop_assert!(((home.end - home.start) as f64 - share).abs() <= 2.0 * unit as f64 + share * 1e-9);
             }
             prop_assert_eq!(next, if all == 0 { 0 } else { tiles });
+        }
+
+        #[test]
+        fn rows_are_divided_alike_whatever_their_width(
+            rows in 0u64..100_000_000, width in 1u64..5000, weights in prop::collection::vec(1u64..1 << 40, 1..9),
+        ) {
+            let first_rows = |width: u64| -> Vec<u64> {
+                let tiles = (rows * width).div_ceil(TILE_ROWS as u64);
+                let homes = homes((tiles, unit(tiles, width, weights.len())), &weights);
+                homes.map(|home| (home.start * TILE_ROWS as u64 / width).min(rows)).collect()
+            };
+            // So many that each device has tiles of products, whose last one is not counted.
+            if rows / DEVICE_ROWS as u64 > UNITS * weights.len() as u64 {
+                prop_assert_eq!(first_rows(width), first_rows(1));
+                prop_assert!(first_rows(1).iter().all(|row| row.is_multiple_of(DEVICE_ROWS as u64) || *row == rows));
+            }
         }
     }
 }

@@ -13,10 +13,11 @@ use super::passes::PassContext;
 use super::{BEGINNING, CORE_PRODUCTS, CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
 use crate::device::kernel::Code;
+use crate::device::product::DEVICE_ROWS;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result};
 use crate::memory::{Admission, Admitted, Need, keep_freed_blocks};
-use crate::pipeline::{DeviceRun, Segment, Sharded, segments};
+use crate::pipeline::{DeviceRun, Segment, Sharded, in_tiles, segments};
 use crate::plan::{Machine, Plan, RunLimits, Shape};
 use crate::progress::CancelToken;
 use crate::report::Setup;
@@ -226,10 +227,11 @@ impl Engine {
         let Request { bound, columns, found, devices, .. } = *request;
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.compacts());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
-        // Devices claim whole tiles of products, wherever the rows are.
-        let in_order = keeps || !kernel.columns.products.is_empty();
         let sharded: Vec<_> = columns.sharded().collect();
-        let mut segments = segments(&sharded, rows, kernel.columns.unit_rows(), &names, in_order);
+        let mut segments = segments(&sharded, rows, kernel.columns.unit_rows(), &names, keeps);
+        if !kernel.columns.products.is_empty() {
+            segments = in_tiles(&segments, DEVICE_ROWS as u64);
+        }
         for Segment { rows, .. } in &mut segments {
             *rows = rows.start.max(bound.range.start)..rows.end.min(bound.range.end);
         }

@@ -91,7 +91,7 @@ pub(crate) use lots::lots;
 pub(crate) use policy::Limits;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use rounds::run;
-pub(crate) use segments::{Sharded, segments};
+pub(crate) use segments::{Sharded, in_tiles, segments};
 pub(crate) use staging::Staging;
 pub(crate) use trials::Trials;
 pub(crate) use verify::{Verification, Verified, recomputation};

@@ -65,7 +65,7 @@ pub(crate) struct Segment {
     /// The number of the device whose workers alone may claim the rows; `None` if all workers may.
     pub(crate) owner: Option<usize>,
     /// The number of the device on which all columns of the rows are resident, so that its chunks need no slots, and of
-    /// a block only partials and scratch. If there is an owner, it is no other device.
+    /// a block only partials and scratch. An owner is no other device, unless devices claim whole tiles.
     pub(crate) resident_on: Option<usize>,
 }
 
@@ -136,6 +136,17 @@ fn take_chunk(rest: &mut Range<u64>, most: u64, index: &mut u64, common: &mut Po
     chunk
 }
 
+/// Joins segments that follow each other.
+fn join(segments: &mut Vec<Segment>) {
+    segments.dedup_by(|next, before| {
+        let follows = before.rows.end == next.rows.start;
+        if follows {
+            (before.rows.end, before.resident_on) = (next.rows.end, None);
+        }
+        follows
+    });
+}
+
 impl<'w> Queue<'w> {
     /// Creates a queue over all rows. Segments begin at whole tiles of `tile_rows`. Chunks have at most `chunk_rows`
     /// rows, which is a multiple of `tile_rows`, and shrink to about `min_chunk_rows`. `workers` is the number of
@@ -186,21 +197,22 @@ impl<'w> Queue<'w> {
     }
 
     /// Makes devices claim whole tiles of `tile_rows` rows, and chunks in panels of `panel_rows`, both of which are
-    /// whole tiles of the queue. There are no segments with owners. Tiles cross the borders of segments; chunks do not.
+    /// whole tiles of the queue. Each tile has one owner, or none. Tiles cross the borders of segments; chunks do not.
     pub(crate) fn in_panels(mut self, tile_rows: usize, panel_rows: usize) -> Self {
         debug_assert!(tile_rows.is_multiple_of(panel_rows) && (panel_rows as u64).is_multiple_of(self.tile_rows));
-        debug_assert!(self.segments.iter().all(|segment| segment.owner.is_none()));
+        let are_of_one =
+            |pair: &[Segment]| (pair[0].rows.end - 1) / tile_rows as u64 == pair[1].rows.start / tile_rows as u64;
+        let pairs = || self.segments.windows(2).filter(|pair| !pair[0].rows.is_empty());
+        debug_assert!(pairs().all(|pair| pair[0].owner == pair[1].owner || !are_of_one(pair)));
         let borders = self.segments.iter().map(|segment| (segment.rows.start, segment.resident_on)).collect();
         self.panels = Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64, borders });
-        self.segments.dedup_by(|next, before| {
-            let follows = before.rows.end == next.rows.start;
-            if follows {
-                (before.rows.end, before.resident_on) = (next.rows.end, None);
-            }
-            follows
-        });
+        join(&mut self.segments);
         let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
-        next.common.segments = self.segments.iter().filter(|segment| !segment.rows.is_empty()).cloned().collect();
+        for portion in next.own.iter_mut().chain([&mut next.common]) {
+            let mut segments = Vec::from(std::mem::take(&mut portion.segments));
+            join(&mut segments);
+            portion.segments = segments.into();
+        }
         self
     }
 
@@ -274,8 +286,9 @@ impl<'w> Queue<'w> {
         Some(taken)
     }
 
-    /// Claims the next chunk of the common segments for a worker of a device, of the device's tile if it claims whole
-    /// ones. `resident` is the largest chunk of rows of such tiles that are resident on the device.
+    /// Claims the next chunk for a worker of a device: of the common segments or, if devices claim whole tiles, of the
+    /// device's tile, which it owns or nobody does. `resident` is the largest chunk of a tile's rows that are resident
+    /// on the device.
     pub(crate) fn claim_for(
         &self,
         (device, worker): (usize, usize),
@@ -286,12 +299,15 @@ impl<'w> Queue<'w> {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let Next { index, common, tiles, .. } = &mut *next;
-        let all = common.with(tiles.iter().map(|(_, rest)| rest));
-        let (own, rest) = tiles.get_mut(device)?;
+        let Next { index, common, own, tiles, .. } = &mut *next;
+        let own = own.get_mut(device)?;
+        let mut all = common.with(tiles.iter().map(|(_, rest)| rest));
+        all.rows += own.rows;
+        let (claimed, rest) = tiles.get_mut(device)?;
         if rest.is_empty() {
-            let tile = common.take_until(|row| (row / panels.tile_rows + 1) * panels.tile_rows)?;
-            own.push(tile.clone());
+            let portion = if own.rows > 0 { own } else { &mut *common };
+            let tile = portion.take_until(|row| (row / panels.tile_rows + 1) * panels.tile_rows)?;
+            claimed.push(tile.clone());
             *rest = tile;
         }
         let end_of_panel = (rest.start / panels.panel_rows + 1) * panels.panel_rows;
@@ -313,8 +329,12 @@ impl<'w> Queue<'w> {
     }
 
     /// Claims the next chunk of the segments owned by `device`. `resident` is the largest chunk of rows that are all
-    /// resident there, which need no staging.
+    /// resident there, which need no staging. There are none if devices claim whole tiles: see
+    /// [`claim_for`](Queue::claim_for).
     pub(crate) fn claim_own(&self, device: usize, (most, resident): (usize, usize)) -> Option<Chunk> {
+        if self.panels.is_some() {
+            return None;
+        }
         self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, resident))
     }
 
@@ -449,6 +469,7 @@ impl<'w> Queue<'w> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::in_tiles;
     use super::*;
     use crate::device::kernel::TILE_ROWS;
     use proptest::prelude::*;
@@ -478,15 +499,16 @@ mod tests {
         fn devices_claim_whole_tiles_in_panels(
             rows in 0u64..3_000_000, tiles in 1usize..20, panels in 0u32..5,
             borders in prop::collection::btree_set(0u64..700, 0..9), order in prop::collection::vec(0usize..3, 1..50),
-            on in prop::collection::vec(prop::option::of(0usize..3), 10), more in 1usize..9,
+            on in prop::collection::vec(prop::option::of(0usize..3), 10), more in 1usize..9, are_owned in any::<bool>(),
         ) {
             let (panel, tile) = (TILE_ROWS << panels, TILE_ROWS << 4);
             let borders = borders.into_iter().map(|tiles| (tiles * TILE_ROWS as u64).min(rows));
             let borders: Vec<u64> = [0].into_iter().chain(borders).chain([rows]).collect();
             let segment = |(pair, on): (&[u64], &Option<usize>)| {
-                Segment { rows: pair[0]..pair[1], owner: None, resident_on: *on }
+                Segment { rows: pair[0]..pair[1], owner: on.filter(|_| are_owned), resident_on: *on }
             };
             let segments: Vec<Segment> = borders.windows(2).zip(&on).map(segment).collect();
+            let segments = in_tiles(&segments, tile as u64);
             let queue = Queue::new(&segments, TILE_ROWS, tiles * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let queue = queue.in_panels(tile, panel);
             let resident = more * tiles * TILE_ROWS;
@@ -497,7 +519,9 @@ mod tests {
                 prop_assert!(queue.claim_own(device, (usize::MAX, usize::MAX)).is_none());
                 if let Some(chunk) = queue.claim_for((device, 0), (usize::MAX, resident)) {
                     let rows = chunk.rows();
-                    let home = segments.iter().find(|segment| segment.rows.contains(&rows.start)).unwrap().resident_on;
+                    let segment = segments.iter().find(|segment| segment.rows.contains(&rows.start)).unwrap();
+                    prop_assert!(segment.owner.is_none_or(|owner| owner == device));
+                    let home = segment.resident_on;
                     let most = if home == Some(device) { resident } else { tiles * TILE_ROWS };
                     prop_assert!(chunk.len() <= most, "{} rows on {home:?}", chunk.len());
                     prop_assert_eq!(rows.start / panel as u64, (rows.end - 1) / panel as u64, "within a panel");

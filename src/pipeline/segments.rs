@@ -5,6 +5,7 @@
 //! like all others.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -153,10 +154,46 @@ pub(crate) fn segments(
     borders.windows(2).map(segment).collect()
 }
 
+/// Cuts segments so that each tile of `tile_rows` has one owner: the device that owns most of its rows. Devices claim
+/// whole tiles of products.
+pub(crate) fn in_tiles(segments: &[Segment], tile_rows: u64) -> Vec<Segment> {
+    let parts = segments.iter().flat_map(|segment| {
+        // Its rows in the tile that it begins in, in whole tiles, and in the tile that it ends in.
+        let Range { start, end } = segment.rows;
+        let mut ends =
+            [start, start.next_multiple_of(tile_rows).min(end), (end / tile_rows * tile_rows).max(start), end];
+        ends.sort_unstable();
+        let part = |k: usize| Segment { rows: ends[k]..ends[k + 1], ..segment.clone() };
+        (0..3).map(part).collect::<Vec<_>>()
+    });
+    let mut parts: Vec<Segment> = parts.filter(|part| !part.rows.is_empty()).collect();
+    let are_of_one =
+        |before: &Segment, next: &Segment| (before.rows.end - 1) / tile_rows == next.rows.start / tile_rows;
+    for tile in parts.chunk_by_mut(are_of_one) {
+        let mut rows = BTreeMap::new();
+        for part in tile.iter() {
+            part.owner.iter().for_each(|owner| *rows.entry(*owner).or_insert(0) += part.rows.end - part.rows.start);
+        }
+        let most = rows.into_iter().max_by_key(|(owner, rows)| (*rows, Reverse(*owner)));
+        tile.iter_mut().for_each(|part| part.owner = most.map(|(owner, _)| owner));
+    }
+    // Segments stay apart: rows that a run copies to a device end where one does.
+    let ends = |row: u64| segments.binary_search_by_key(&row, |segment| segment.rows.end).is_ok();
+    parts.dedup_by(|next, before| {
+        let goes_on = before.owner == next.owner && !ends(before.rows.end);
+        if goes_on {
+            before.rows.end = next.rows.end;
+        }
+        goes_on
+    });
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::{Dtype, Nowhere};
+    use proptest::prelude::*;
 
     fn column(dtype: Dtype, rows: u64, elements: u64, shards: &[(&str, std::ops::Range<u64>)]) -> Option<Sharded> {
         let shard =
@@ -210,6 +247,37 @@ mod tests {
         assert!(Sharded::new(&shards, 1, 1000, false).is_some());
         assert!(Sharded::new(&shards, 1, 1001, false).is_none() && Sharded::new(&shards, 3, 1001, false).is_none());
         assert!(Sharded::new(&shards, 2, 1001, false).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn a_tile_has_one_owner(
+            lengths in prop::collection::vec((1u64..40, prop::option::of((0usize..3, any::<bool>()))), 1..20),
+            first in 0u64..30, tile in 1u64..20,
+        ) {
+            let mut end = first;
+            let segments: Vec<Segment> = lengths.iter().map(|(length, on)| {
+                let rows = end..end + length;
+                end = rows.end;
+                let resident_on = on.filter(|(_, is_resident)| *is_resident).map(|(owner, _)| owner);
+                Segment { rows, owner: on.map(|(owner, _)| owner), resident_on }
+            }).collect();
+            let cut = in_tiles(&segments, tile);
+            let of = |segments: &[Segment], row: u64| {
+                segments.iter().find(|segment| segment.rows.contains(&row)).cloned().unwrap()
+            };
+            let follow = cut.windows(2).all(|pair| pair[0].rows.end == pair[1].rows.start);
+            prop_assert!(follow && cut[0].rows.start == first && cut[cut.len() - 1].rows.end == end);
+            for row in first..end {
+                let own = (row / tile * tile).max(first)..(row / tile * tile + tile).min(end);
+                let is_of = |row: u64, owner: usize| of(&segments, row).owner == Some(owner);
+                let count = |owner: usize| own.clone().filter(|row| is_of(*row, owner)).count();
+                let counts = [0, 1, 2].map(count);
+                let owner = of(&cut, row).owner;
+                prop_assert_eq!(owner.map_or(0, |owner| counts[owner]), *counts.iter().max().unwrap());
+                prop_assert_eq!(of(&cut, row).resident_on, of(&segments, row).resident_on);
+            }
+        }
     }
 
     #[test]
