@@ -32,8 +32,8 @@ pub(crate) struct Shard {
     pub(crate) device: String,
     /// The rows that the memory has space for.
     pub(crate) rows: Range<u64>,
-    /// Those of them that runs use there. A run that fills the shards copies whole tiles only, so the rest of a tile
-    /// at an end of the shard is not there.
+    /// Those of them that runs use there. A run that fills the shards copies whole tiles only, and only rows that it
+    /// processes there, so the rest of a tile at an end of the shard is not there.
     held: [AtomicU64; 2],
     /// Several shards may lie in one memory.
     pub(crate) memory: Arc<dyn ShardMemory>,
@@ -178,6 +178,14 @@ impl Shard {
         let start = self.rows.start.div_ceil(tile).saturating_mul(tile).min(end);
         self.held[0].store(start, Ordering::Relaxed);
         self.held[1].store(end, Ordering::Relaxed);
+    }
+
+    /// Restricts the rows in use to these. Only for the run that fills the shard.
+    pub(crate) fn hold(&self, rows: Range<u64>) {
+        let Range { start, end } = self.held();
+        let start = rows.start.clamp(start, end);
+        self.held[0].store(start, Ordering::Relaxed);
+        self.held[1].store(rows.end.clamp(start, end), Ordering::Relaxed);
     }
 
     /// Returns the offset of a row in the memory, in bytes.

@@ -231,6 +231,9 @@ impl Engine {
         let mut segments = segments(&sharded, rows, kernel.columns.unit_rows(), &names, keeps);
         if !kernel.columns.products.is_empty() {
             segments = in_tiles(&segments, DEVICE_ROWS as u64);
+            // Rows that are claimed in order have no owner.
+            let columns = sharded.iter().flatten().filter(|_| !keeps);
+            columns.for_each(|column| column.hold_what_is_processed(&segments, &names));
         }
         for Segment { rows, .. } in &mut segments {
             *rows = rows.start.max(bound.range.start)..rows.end.min(bound.range.end);

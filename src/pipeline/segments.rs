@@ -104,6 +104,22 @@ impl Sharded {
         })
     }
 
+    /// Restricts the rows that this run copies to devices, where they stay, to those that it processes there. These are
+    /// contiguous in each shard: only the segments at its ends may have another owner.
+    pub(crate) fn hold_what_is_processed(&self, segments: &[Segment], devices: &[&str]) {
+        for shard in self.shards.iter().filter(|_| self.is_filling) {
+            // Without its device, the run does not fill all shards anyway.
+            let Some(home) = devices.iter().position(|device| *device == shard.device) else { continue };
+            let held = shard.held();
+            let (start, end) = (held.start / self.elements, held.end.div_ceil(self.elements));
+            let first = segments.partition_point(|segment| segment.rows.end <= start);
+            let there = segments[first..].iter().take_while(|segment| segment.rows.start < end);
+            let mut own = there.filter(|segment| segment.owner == Some(home)).map(|segment| &segment.rows);
+            let rows = own.next().map_or(start..start, |rows| rows.start..own.last().unwrap_or(rows).end);
+            shard.hold(rows.start * self.elements..rows.end * self.elements);
+        }
+    }
+
     /// Returns whether every segment is resident on the device that processes it.
     pub(crate) fn stays_home(&self, segments: &[Segment], devices: &[&str]) -> bool {
         segments.iter().all(|segment| segment.owner.is_some_and(|owner| self.lies_on(segment, devices[owner])))
@@ -278,6 +294,23 @@ mod tests {
                 prop_assert_eq!(of(&cut, row).resident_on, of(&segments, row).resident_on);
             }
         }
+    }
+
+    #[test]
+    fn a_run_fills_what_it_processes_there() {
+        let columns = [column(Dtype::F32, 40, 10, &[("a", 0..150), ("b", 150..290), ("a", 290..330)])];
+        let segments = in_tiles(&segments(&[columns[0].as_ref()], 40, 1, &["a", "b"], false), 10);
+        let held =
+            |column: &Option<Sharded>| column.iter().flat_map(|own| own.shards.iter().map(Shard::held)).collect();
+        columns.iter().flatten().for_each(|own| own.hold_what_is_processed(&segments, &["a", "b"]));
+        let all: Vec<_> = held(&columns[0]);
+        assert_eq!(all, [0..150, 150..290, 290..330], "it does not fill them");
+        let columns = columns.map(|own| own.map(|own| Sharded { is_filling: true, ..own }));
+        // Rows 10 to 20 are of both, as many, and 20 to 30 of `b` but for one; `c` is not in the run.
+        columns.iter().flatten().for_each(|own| own.hold_what_is_processed(&segments, &["a", "c"]));
+        columns.iter().flatten().for_each(|own| own.hold_what_is_processed(&segments, &["a", "b"]));
+        let own: Vec<_> = held(&columns[0]);
+        assert_eq!(own, [0..150, 200..290, 300..330]);
     }
 
     #[test]
