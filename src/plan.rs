@@ -47,7 +47,7 @@ const MORE_WORKERS: f64 = 1.5;
 /// If slots of a tile are so large that they do not stay in the cache, this part of the first workers is enough.
 /// Measured with two H200 in one host with 300 MiB of last-level cache: k-means with 64 centres, whose slots have
 /// 4 MiB, takes 0.27 to 0.31 s for 24 GiB with 8 workers a GPU, 0.27 to 0.35 with 13, and 0.42 with 12 whose number is
-/// fixed; with one H200, 0.49 s with 8 or 13 workers, and 0.56 with 6.
+/// fixed; with one H200, 0.49 s with 8 or 13 workers, and 0.56 with 6 (`benches/results/h200-kmeans`).
 const ENOUGH_WORKERS: f64 = 2.0 / 3.0;
 /// A run halves its chunks so often at most.
 const MOST_HALVINGS: u32 = 2;
